@@ -1,0 +1,2 @@
+//! The ccpfs command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The ccPFS client: caches, locks and flushes for one process.

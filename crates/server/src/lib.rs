@@ -1,0 +1,1 @@
+//! The ccPFS server: lock service and data service.

@@ -1,0 +1,1 @@
+//! ccPFS port: transport.

@@ -1,0 +1,1 @@
+//! The interposer: unmodified programs on ccPFS paths.
