@@ -1,0 +1,287 @@
+//! Disjoint extents, each with a value: the shape of the client cache's and of the server's extent cache.
+
+use crate::Extent;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// A map from disjoint extents to values. Neighbours with equal values are merged.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ExtentMap<V> {
+    entries: BTreeMap<u64, (u64, V)>,
+    /// Sum of the lengths, wrapping only if extents to end of file are stored (then meaningless).
+    bytes: u64,
+}
+
+impl<V> Default for ExtentMap<V> {
+    fn default() -> Self {
+        ExtentMap { entries: BTreeMap::new(), bytes: 0 }
+    }
+}
+
+impl<V: Copy + PartialEq> ExtentMap<V> {
+    /// An empty map.
+    #[must_use]
+    pub const fn new() -> Self {
+        ExtentMap { entries: BTreeMap::new(), bytes: 0 }
+    }
+
+    /// Number of entries after merging.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing is stored.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes covered (meaningless while an extent to end of file is stored).
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// All entries in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Extent, V)> + '_ {
+        self.entries.iter().map(|(start, (end, value))| (stored(*start, *end), *value))
+    }
+
+    /// The entries that overlap `extent`, in order, unclipped.
+    pub fn overlapping(&self, extent: Extent) -> impl Iterator<Item = (Extent, V)> + '_ {
+        let first = match self.entries.range(..=extent.start()).next_back() {
+            Some((start, (end, _))) if *end > extent.start() => *start,
+            Some(_) | None => extent.start(),
+        };
+        self.entries.range(first..extent.end()).map(|(start, (end, value))| (stored(*start, *end), *value))
+    }
+
+    /// The entries that overlap `extent`, clipped to it.
+    pub fn within(&self, extent: Extent) -> impl Iterator<Item = (Extent, V)> + '_ {
+        self.overlapping(extent).map(move |(found, value)| {
+            (found.intersection(extent).expect("found because they overlap"), value)
+        })
+    }
+
+    /// The parts of `extent` without an entry, in order.
+    pub fn gaps(&self, extent: Extent) -> Vec<Extent> {
+        let mut gaps = Vec::new();
+        let mut at = extent.start();
+        for (found, _) in self.within(extent) {
+            gaps.extend(Extent::new(at, found.start()));
+            at = found.end();
+        }
+        gaps.extend(Extent::new(at, extent.end()));
+        gaps
+    }
+
+    /// Whether every byte of `extent` has an entry.
+    #[must_use]
+    pub fn covers(&self, extent: Extent) -> bool {
+        let mut at = extent.start();
+        for (found, _) in self.overlapping(extent) {
+            if found.start() > at {
+                return false;
+            }
+            at = found.end();
+        }
+        at >= extent.end()
+    }
+
+    /// One past the last byte with an entry.
+    #[must_use]
+    pub fn end(&self) -> Option<u64> {
+        self.entries.last_key_value().map(|(_, (end, _))| *end)
+    }
+
+    /// Sets `extent` to `value`, whatever was there.
+    pub fn insert(&mut self, extent: Extent, value: V) {
+        self.remove(extent);
+        self.add(extent, value);
+    }
+
+    /// Removes everything inside `extent`; entries that reach over its borders are cut.
+    pub fn remove(&mut self, extent: Extent) {
+        while let Some((found, value)) = self.first_overlapping(extent) {
+            self.take(found);
+            if let Some(left) = Extent::new(found.start(), extent.start()) {
+                self.put(left, value);
+            }
+            if let Some(right) = Extent::new(extent.end(), found.end()) {
+                self.put(right, value);
+            }
+        }
+    }
+
+    /// Sets those bytes of `extent` to `value` that have no entry or one for which `replaces` answers yes.
+    ///
+    /// Returns the parts that were set, merged and in order: the *update set* of paper IV-B.
+    pub fn merge(&mut self, extent: Extent, value: V, mut replaces: impl FnMut(V) -> bool) -> Vec<Extent> {
+        let mut set: Vec<Extent> = Vec::new();
+        let mut push = |part: Extent| match set.last_mut() {
+            Some(last) if last.end() == part.start() => *last = last.hull(part),
+            Some(_) | None => set.push(part),
+        };
+        let mut at = extent.start();
+        for (found, old) in self.within(extent) {
+            if let Some(gap) = Extent::new(at, found.start()) {
+                push(gap);
+            }
+            if replaces(old) {
+                push(found);
+            }
+            at = found.end();
+        }
+        if let Some(gap) = Extent::new(at, extent.end()) {
+            push(gap);
+        }
+        for part in &set {
+            self.insert(*part, value);
+        }
+        set
+    }
+
+    /// Replaces the value of every entry byte inside `extent` by `change(value)`; `None` removes it.
+    pub fn update(&mut self, extent: Extent, mut change: impl FnMut(V) -> Option<V>) {
+        let found: Vec<(Extent, V)> = self.within(extent).collect();
+        for (part, old) in found {
+            match change(old) {
+                Some(new) if new == old => {}
+                Some(new) => self.insert(part, new),
+                None => self.remove(part),
+            }
+        }
+    }
+
+    fn first_overlapping(&self, extent: Extent) -> Option<(Extent, V)> {
+        self.overlapping(extent).next()
+    }
+
+    fn take(&mut self, extent: Extent) {
+        let taken = self.entries.remove(&extent.start());
+        debug_assert!(taken.is_some(), "only stored extents are taken");
+        self.bytes = self.bytes.wrapping_sub(extent.length());
+    }
+
+    fn put(&mut self, extent: Extent, value: V) {
+        self.bytes = self.bytes.wrapping_add(extent.length());
+        let before = self.entries.insert(extent.start(), (extent.end(), value));
+        debug_assert!(before.is_none(), "extents are disjoint");
+    }
+
+    /// Adds an extent where nothing is, merging it with equal neighbours.
+    fn add(&mut self, extent: Extent, value: V) {
+        let mut merged = extent;
+        if let Some((start, (end, old))) = self.entries.range(..extent.start()).next_back()
+            && *end == extent.start()
+            && *old == value
+        {
+            let left = stored(*start, *end);
+            self.take(left);
+            merged = merged.hull(left);
+        }
+        if let Some((end, old)) = self.entries.get(&extent.end())
+            && *old == value
+        {
+            let right = stored(extent.end(), *end);
+            self.take(right);
+            merged = merged.hull(right);
+        }
+        self.put(merged, value);
+    }
+}
+
+fn stored(start: u64, end: u64) -> Extent {
+    Extent::new(start, end).expect("only non-empty extents are stored")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn extent(start: u64, end: u64) -> Extent {
+        Extent::new(start, end).unwrap()
+    }
+
+    /// The dumb twin: one value per byte.
+    struct Bytes(Vec<Option<u8>>);
+
+    impl Bytes {
+        fn agree(&self, map: &ExtentMap<u8>) {
+            let mut found = vec![None; self.0.len()];
+            let mut last: Option<(Extent, u8)> = None;
+            for (e, value) in map.iter() {
+                if let Some((before, old)) = last {
+                    assert!(
+                        before.end() < e.start() || before.end() == e.start() && old != value,
+                        "merged, disjoint"
+                    );
+                }
+                last = Some((e, value));
+                for byte in e.start()..e.end() {
+                    found[usize::try_from(byte).unwrap()] = Some(value);
+                }
+            }
+            assert_eq!(found, self.0);
+            assert_eq!(map.bytes(), self.0.iter().flatten().count() as u64);
+        }
+    }
+
+    #[test]
+    fn agrees_with_an_array_of_bytes() {
+        let mut seed: u64 = 42;
+        let mut random = move |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        for _ in 0..200 {
+            let mut map = ExtentMap::new();
+            let mut bytes = Bytes(vec![None; 64]);
+            for _ in 0..60 {
+                let start = random(63);
+                let e = extent(start, start + 1 + random(64 - start));
+                let value = u8::try_from(random(4)).unwrap();
+                let range = usize::try_from(e.start()).unwrap()..usize::try_from(e.end()).unwrap();
+                match random(3) {
+                    0 => {
+                        map.insert(e, value);
+                        bytes.0[range].fill(Some(value));
+                    }
+                    1 => {
+                        map.remove(e);
+                        bytes.0[range].fill(None);
+                    }
+                    _ => {
+                        let set = map.merge(e, value, |old| old <= value);
+                        let mut expected: Vec<u64> = Vec::new();
+                        for at in range {
+                            if bytes.0[at].is_none_or(|old| old <= value) {
+                                bytes.0[at] = Some(value);
+                                expected.push(at as u64);
+                            }
+                        }
+                        assert_eq!(set.iter().flat_map(|p| p.start()..p.end()).collect::<Vec<_>>(), expected);
+                    }
+                }
+                bytes.agree(&map);
+                let covered = bytes.0[usize::try_from(e.start()).unwrap()..usize::try_from(e.end()).unwrap()]
+                    .iter()
+                    .all(Option::is_some);
+                assert_eq!(map.covers(e), covered);
+                assert_eq!(map.gaps(e).is_empty(), covered);
+            }
+        }
+    }
+
+    #[test]
+    fn the_papers_example_of_figure_15_gives_its_update_set() {
+        let mut cache = ExtentMap::new();
+        cache.insert(extent(0, 4096), 8_u8);
+        assert_eq!(cache.merge(extent(0, 2048), 7, |old| old <= 7), []);
+        assert_eq!(cache.merge(extent(2048, 4096), 9, |old| old <= 9), [extent(2048, 4096)]);
+        assert_eq!(cache.merge(extent(4096, 8192), 9, |old| old <= 9), [extent(4096, 8192)]);
+        assert_eq!(cache.iter().collect::<Vec<_>>(), [(extent(0, 2048), 8), (extent(2048, 8192), 9)]);
+    }
+}
