@@ -67,8 +67,11 @@ fn may_import(from: &str, to: &str) -> bool {
         Floor::Wire => target == Floor::Words,
         Floor::Rules => matches!(target, Floor::Words | Floor::Wire),
         Floor::Ports => target == Floor::Words,
+        Floor::Settings => target == Floor::Words || to == "crates/transport",
         Floor::Shells => {
-            low || to == "crates/transport" || (from == "crates/server" && to == "crates/device")
+            low || target == Floor::Settings
+                || to == "crates/transport"
+                || (from == "crates/server" && to == "crates/device")
         }
         Floor::Doors => target == Floor::Words || to == "crates/client",
         Floor::Command => target == Floor::Words || middle,
@@ -193,6 +196,7 @@ fn reason(floor: Floor) -> &'static str {
             "rules import types and wire only, and no outside crate, so that they run under a checker"
         }
         Floor::Ports => "ports import types only: they carry bytes they do not understand",
+        Floor::Settings => "config imports types and transport (for addresses) only",
         Floor::Shells => {
             "a shell imports floors 0 to 2 and its ports; client and server do not see each other"
         }
