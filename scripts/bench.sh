@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# The body of `make bench`: the figures this project promises, one after the other, into target/bench.
+#
+#   scripts/bench.sh             all of them
+#   scripts/bench.sh NAME...     some of them: safety overlap contention stripes ceiling flush modes locks
+#
+# Each figure leaves NAME.txt (the table), NAME.json and NAME.svg. Bandwidths are comparable inside one run only.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+target=${CARGO_TARGET_DIR:-$PWD/target}
+out=$target/bench
+ccpfs=$target/release/ccpfs
+rounds=${CCPFS_BENCH_ROUNDS:-5}
+small=2856 # transfers of 47,008 bytes that make up about 128 MiB
+
+ior() {
+    local name=$1
+    shift
+    printf '\n== %s: ccpfs bench ior %s\n\n' "$name" "$*"
+    "$ccpfs" bench ior "$@" --json "$out/$name.json" --plot "$out/$name.svg" </dev/null | tee "$out/$name.txt"
+}
+
+# Every byte right: all patterns, stripes, transfers, client counts, policies.
+safety() {
+    local clients stripes
+    for clients in 4 16; do
+        for stripes in 1 2 4; do
+            ior "safety-$clients-clients-$stripes-stripes" --pattern nn,segmented,strided --clients $clients \
+                --servers 1 --stripes $stripes --transfer 4KiB,64KiB,1MiB --per-client 8MiB \
+                --policy seqdlm,basic,lustre --rounds 1 --verify
+            ior "safety-$clients-clients-$stripes-stripes-47008" --pattern nn,segmented,strided --clients $clients \
+                --servers 1 --stripes $stripes --transfer 47008 --per-client $((47008 * 180)) \
+                --policy seqdlm,basic,lustre --rounds 1 --verify
+        done
+    done
+}
+
+# Paper 000, Fig. 7 and section V-B1: overlapping full-range writes; readers must see one writer's complete data.
+overlap() {
+    local stripes
+    for stripes in 1 2; do
+        ior "overlap-$stripes-stripes" --workload overlap --clients 16 --servers 1 --stripes $stripes \
+            --transfer 1MiB --per-client 4MiB --policy seqdlm,basic,lustre --rounds 10 --verify
+    done
+}
+
+# Conflicting writers against a device of 500 MiB/s, one stripe.
+contention() {
+    ior contention --pattern segmented,strided --clients 4 --servers 1 --stripes 1 --transfer 64KiB,1MiB \
+        --per-client 128MiB --policy memcpy,local,seqdlm,lustre,basic --rounds "$rounds" --device-bandwidth 500MiB/s
+}
+
+# The same with four stripes and transfers that fit no page.
+stripes() {
+    ior stripes --pattern segmented,strided --clients 4 --servers 1 --stripes 4 --transfer 47008 \
+        --per-client $((47008 * small)) --policy memcpy,local,seqdlm,lustre,basic --rounds "$rounds" \
+        --device-bandwidth 500MiB/s
+}
+
+# Against copying memory and against the local page cache.
+ceiling() {
+    ior ceiling --pattern segmented --clients 4 --servers 1 --stripes 1 --transfer 1MiB --per-client 128MiB \
+        --policy seqdlm,local,memcpy --rounds "$rounds"
+}
+
+# With fsync, no limit of the device: many small unaligned writes of one file against a file for each process.
+flush() {
+    ior flush-nn --pattern nn --clients 4 --servers 1 --stripes 1 --transfer 1MiB --per-client 128MiB \
+        --policy seqdlm,local --rounds "$rounds"
+    ior flush-strided --pattern strided --clients 4 --servers 1 --stripes 1 --transfer 47008 \
+        --per-client $((47008 * small)) --policy seqdlm,local --rounds "$rounds"
+}
+
+# Paper 000, Figs 16-19: each mode and feature alone.
+modes() {
+    local mode workload
+    for workload in conflict-sequential conflict-parallel; do
+        for mode in nbw pw; do
+            ior "$workload-$mode" --workload $workload --mode $mode --clients 4 --servers 1 --stripes 1 \
+                --transfer 64KiB,1MiB --per-client 32MiB --policy seqdlm,seqdlm-no-early-revocation,seqdlm-no-early-grant \
+                --rounds "$rounds" --device-bandwidth 500MiB/s
+        done
+    done
+    ior mixed-read-write --workload mixed-read-write --clients 1 --servers 1 --stripes 1 --transfer 64KiB \
+        --per-client 16MiB --policy seqdlm,seqdlm-no-upgrading --rounds "$rounds" --device-bandwidth 500MiB/s
+    ior two-stripe --workload two-stripe --mode bw --clients 4 --servers 1 --stripes 2 --transfer 64KiB,1MiB \
+        --per-client 32MiB --policy seqdlm,seqdlm-no-downgrading --rounds "$rounds" --device-bandwidth 500MiB/s
+}
+
+# Locks alone: requests per second of one shard, and a hit in the client.
+locks() {
+    printf '\n== locks: ccpfs bench locks-rate\n\n'
+    "$ccpfs" bench locks-rate </dev/null | tee "$out/locks.txt"
+}
+
+all=(safety overlap contention stripes ceiling flush modes locks)
+[ $# -gt 0 ] || set -- "${all[@]}"
+for name in "$@"; do
+    case " ${all[*]} " in
+    *" $name "*) ;;
+    *)
+        printf 'bench: no figure is called %s; there are: %s\n' "$name" "${all[*]}" >&2
+        exit 1
+        ;;
+    esac
+done
+
+scripts/install-packages.sh gcc libc6-dev
+cargo build --release --workspace --exclude xtask --exclude ccpfs-e2e
+mkdir -p "$out"
+for name in "$@"; do "$name"; done
+printf '\nTables, figures and plots are in %s\n' "$out"

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# The body of `make test`: everything that is checked, in the order of what fails fastest. Ends with a summary.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+target=${CARGO_TARGET_DIR:-$PWD/target}
+summary=()
+current=
+started=$SECONDS
+
+at_exit() {
+    status=$?
+    printf '\n'
+    for line in "${summary[@]}"; do printf '%s\n' "$line"; done
+    if [ "$status" -eq 0 ]; then
+        printf 'all checks passed in %d s\n' $((SECONDS - started))
+    else
+        printf 'FAILED at: %s (after %d s)\n' "$current" $((SECONDS - started))
+    fi
+}
+trap at_exit EXIT
+
+# step NAME COMMAND...: runs one check and remembers how long it took.
+step() {
+    current=$1
+    shift
+    local begin=$SECONDS
+    printf '\n== %s\n' "$current"
+    "$@" </dev/null
+    summary+=("$(printf '%5d s  %s' $((SECONDS - begin)) "$current")")
+}
+
+shell_syntax() {
+    local script
+    for script in scripts/*.sh demo/*.sh .ci/run; do bash -n "$script"; done
+}
+
+documents() {
+    # The C library and the command are both called ccpfs, so their pages are made one after the other.
+    RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --document-private-items --workspace --exclude ccpfs-capi
+    RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --document-private-items -p ccpfs-capi
+}
+
+# The pure crates must build where there is no operating system; skipped where no such target is installed.
+bare_metal() {
+    local bare=
+    if command -v rustup >/dev/null; then
+        bare=$(rustup target list --installed | grep -E -- '-none(-|$)' | head -n 1 || true)
+    fi
+    if [ -z "$bare" ]; then
+        printf 'skipped: no bare-metal target installed (rustup target add x86_64-unknown-none)\n'
+        return
+    fi
+    cargo check --quiet --target "$bare" -p ccpfs-types -p ccpfs-wire -p ccpfs-dlm -p ccpfs-writeback \
+        -p ccpfs-extent-cache -p ccpfs-namespace
+}
+
+release() {
+    cargo build --quiet --release --workspace --exclude xtask --exclude ccpfs-e2e
+}
+
+end_to_end() {
+    CCPFS_BIN_DIR=$target/release cargo test --quiet -p ccpfs-e2e
+}
+
+step "packages" scripts/install-packages.sh gcc libc6-dev make pkg-config python3 fio mpich libhdf5-mpich-dev hdf5-tools
+step "format" cargo fmt --all --check
+step "scripts" shell_syntax
+step "layers" cargo xtask layers
+step "tidy" cargo xtask tidy
+step "cites" cargo xtask cites
+step "clippy" cargo clippy --quiet --workspace --all-targets -- -D warnings
+step "documents" documents
+step "bare metal" bare_metal
+step "tests" cargo test --quiet --workspace --exclude ccpfs-e2e
+step "release build" release
+step "end-to-end tests" end_to_end
