@@ -129,8 +129,9 @@ fn banned_words(file: &TextFile) -> Vec<String> {
     let mut breaches = Vec::new();
     let source = file.path.ends_with(".rs").then(|| Source::new(&file.path, &file.text));
     let lines: Vec<&str> = file.text.lines().collect();
+    let code_lines: Vec<&str> = source.as_ref().map_or_else(Vec::new, |source| source.code.lines().collect());
     for (number, line) in lines.iter().enumerate() {
-        let code = source.as_ref().and_then(|source| source.code.lines().nth(number)).unwrap_or("");
+        let code = code_lines.get(number).copied().unwrap_or("");
         for ban in &BANS {
             let breach = match ban.scope {
                 Scope::Text => contains_word(line, ban.word),
