@@ -1,0 +1,135 @@
+//! From the wish of an operation to a lock it may use.
+
+use super::locks::{Effect, Held, Locks, Pending, Phase, User};
+use alloc::vec;
+use alloc::vec::Vec;
+use ccpfs_types::{LockId, LockMode, LockState, OperationId, Region, RequestId};
+use ccpfs_wire::GrantedLock;
+
+impl Locks {
+    /// Lets the operation go on under a cached lock, if one serves.
+    pub(super) fn use_cached(
+        &mut self,
+        operation: OperationId,
+        mode: LockMode,
+        required: &Region,
+        out: &mut Vec<Effect>,
+    ) -> bool {
+        let Some(lock) = self.find(mode, required) else { return false };
+        self.note_write(mode, required);
+        self.begin_use(operation, lock, mode, out);
+        true
+    }
+
+    /// Sends a request, or waits for one that is under way and will serve.
+    pub(super) fn ask(
+        &mut self,
+        operation: OperationId,
+        mode: LockMode,
+        required: Region,
+        desired: Region,
+        (request, try_only): (RequestId, bool),
+        out: &mut Vec<Effect>,
+    ) {
+        let serves = |p: &&mut Pending| !p.try_only && p.mode.serves(mode) && p.required.contains(&required);
+        if !try_only && let Some(pending) = self.pending.values_mut().find(serves) {
+            pending.operations.push((operation, mode));
+            return;
+        }
+        let jumps = self.last_write_end.is_some_and(|end| end != required.bounds().start());
+        let exact = self.settings.policy.adaptive_range && mode.writes() && jumps;
+        let desired = if exact { required.clone() } else { desired.hull(&required) };
+        self.note_write(mode, &required);
+        let pending =
+            Pending { mode, required: required.clone(), try_only, operations: vec![(operation, mode)] };
+        let before = self.pending.insert(request, pending);
+        assert!(before.is_none(), "request numbers are used once");
+        out.push(Effect::Enqueue { request, mode, required, desired, try_only });
+    }
+
+    pub(super) fn granted(&mut self, request: RequestId, granted: GrantedLock, out: &mut Vec<Effect>) {
+        let Some(pending) = self.pending.remove(&request) else {
+            return; // asked for before the connection was lost; that server's locks are gone
+        };
+        let GrantedLock { lock, mode, region, sn, state, replaces, early: _ } = granted;
+        let mut held = Held {
+            mode,
+            region,
+            sn,
+            phase: Phase::Granted,
+            readers: 0,
+            writers: 0,
+            wanted: None,
+            used: self.clock,
+            used_tick: self.tick,
+        };
+        for old in replaces {
+            self.take_over(old, lock, &mut held);
+        }
+        self.by_extent.insert(held.region.bounds(), lock);
+        let before = self.held.insert(lock, held);
+        assert!(before.is_none(), "lock numbers are used once");
+        for (operation, mode) in pending.operations {
+            self.begin_use(operation, lock, mode, out);
+        }
+        let early_revocation = self.early_revocations.remove(&lock);
+        // Grants of one resource arrive in the order of their numbers: what is older was released long ago.
+        self.early_revocations = self.early_revocations.split_off(&lock);
+        match (early_revocation, state) {
+            (Some(wanted), _) => self.revoked(lock, wanted, out),
+            // Granted with early revocation: the server knows, no acknowledgement (paper III-A2).
+            (None, LockState::Canceling) => self.cancel(lock, LockMode::Nbw, false, out),
+            (None, LockState::Granted) => {}
+        }
+        self.forget_stale_revocations();
+        if self.held.len() > self.settings.locks_max {
+            self.shrink(self.settings.locks_max.div_ceil(8), out);
+        }
+    }
+
+    /// The operations under lock `old` go on under `new`, which the server granted in its place (paper III-D1).
+    fn take_over(&mut self, old: LockId, new: LockId, held: &mut Held) {
+        if let Some(before) = self.remove(old) {
+            held.readers += before.readers;
+            held.writers += before.writers;
+        }
+        for user in self.users.iter_mut().filter(|user| user.lock == old) {
+            user.lock = new;
+        }
+    }
+
+    fn begin_use(&mut self, operation: OperationId, lock: LockId, mode: LockMode, out: &mut Vec<Effect>) {
+        self.clock += 1;
+        let held = self.held.get_mut(&lock).expect("callers found the lock");
+        held.used = self.clock;
+        held.used_tick = self.tick;
+        let reads = !mode.writes();
+        if reads {
+            held.readers += 1
+        } else {
+            held.writers += 1
+        }
+        self.users.push(User { operation, lock, reads });
+        self.last_used = Some(lock);
+        out.push(Effect::Use { operation, lock, sn: held.sn });
+    }
+
+    pub(super) fn finish(&mut self, operation: OperationId, out: &mut Vec<Effect>) {
+        let Some(at) = self.users.iter().position(|user| user.operation == operation) else {
+            return; // the lock was lost with its server
+        };
+        let user = self.users.swap_remove(at);
+        let held = self.held.get_mut(&user.lock).expect("a lock in use is held");
+        let count = if user.reads { &mut held.readers } else { &mut held.writers };
+        *count = count.checked_sub(1).expect("each use ends once");
+        if held.phase != Phase::Granted {
+            self.go_on_canceling(user.lock, out);
+        }
+    }
+
+    fn note_write(&mut self, mode: LockMode, required: &Region) {
+        if mode.writes() {
+            self.last_write_end = Some(required.bounds().end());
+        }
+    }
+}

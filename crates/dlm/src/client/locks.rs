@@ -1,0 +1,320 @@
+//! The state of a client's lock cache for one resource and everything that can happen to it.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use ccpfs_types::{ExtentIndex, LockId, LockMode, OperationId, Policy, Region, RequestId, Sn};
+use ccpfs_wire::GrantedLock;
+
+/// What a lock cache is set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Settings {
+    /// The policy of the server.
+    pub policy: Policy,
+    /// Locks kept before the least recently used are given back.
+    pub locks_max: usize,
+    /// Ticks after which an unused lock is given back.
+    pub age_ticks_max: u64,
+}
+
+/// Everything that can happen to the locks of a resource.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Input {
+    /// An operation begins and needs a lock.
+    Acquire {
+        /// The operation.
+        operation: OperationId,
+        /// What it will do.
+        mode: LockMode,
+        /// What it needs covered.
+        required: Region,
+        /// What would be welcome.
+        desired: Region,
+        /// The number to use if a request must be sent; not used otherwise.
+        request: RequestId,
+        /// Answer [`Effect::Refused`] instead of waiting.
+        try_only: bool,
+    },
+    /// An operation does not use its lock any longer.
+    Finish {
+        /// The operation.
+        operation: OperationId,
+    },
+    /// The server granted a request.
+    Granted {
+        /// The request.
+        request: RequestId,
+        /// The lock.
+        granted: GrantedLock,
+    },
+    /// The server refused a request.
+    Denied {
+        /// The request.
+        request: RequestId,
+        /// Why.
+        errno: i32,
+    },
+    /// The server wants a lock back.
+    Revoked {
+        /// The lock.
+        lock: LockId,
+        /// The mode that is waited for.
+        wanted: LockMode,
+    },
+    /// What [`Effect::Flush`] asked for is done.
+    Flushed {
+        /// The lock.
+        lock: LockId,
+        /// Whether the release went with the flush: the server has it already.
+        released: bool,
+    },
+    /// Some time has passed: unused locks grow older.
+    Tick,
+    /// Give back about this many locks, the least recently used first.
+    Shrink {
+        /// How many.
+        count: usize,
+    },
+    /// The server has forgotten us: all locks are gone.
+    Lost {
+        /// What waiting operations are told.
+        errno: i32,
+    },
+}
+
+/// What follows from an input.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// The operation goes on under this lock.
+    Use {
+        /// The operation.
+        operation: OperationId,
+        /// The lock.
+        lock: LockId,
+        /// Its sequence number: what is written now is tagged with it.
+        sn: Sn,
+    },
+    /// The operation gets no lock.
+    Refused {
+        /// The operation.
+        operation: OperationId,
+        /// Why.
+        errno: i32,
+    },
+    /// Ask the server.
+    Enqueue {
+        /// The number of the request.
+        request: RequestId,
+        /// The mode.
+        mode: LockMode,
+        /// What must be covered.
+        required: Region,
+        /// What would be welcome.
+        desired: Region,
+        /// Do not wait.
+        try_only: bool,
+    },
+    /// Tell the server that nothing new begins under a lock.
+    RevokeAck {
+        /// The lock.
+        lock: LockId,
+        /// Its mode from now on.
+        mode: LockMode,
+    },
+    /// Tell the server that a CANCELING lock is lowered.
+    Convert {
+        /// The lock.
+        lock: LockId,
+        /// Its new mode.
+        mode: LockMode,
+    },
+    /// Flush what is dirty in `region` with a number up to `sn`; then [`Input::Flushed`].
+    Flush {
+        /// The lock.
+        lock: LockId,
+        /// Where.
+        region: Region,
+        /// Up to which number.
+        sn: Sn,
+        /// Whether the lock goes when this is done: the release may travel with the last flush. Clean data up to `sn`
+        /// in `region` are not valid from now on, and must be forgotten before the release is sent.
+        release: bool,
+    },
+    /// Forget clean data in `region` with a number up to `sn`, then tell the server that the lock is free.
+    Release {
+        /// The lock.
+        lock: LockId,
+        /// Where.
+        region: Region,
+        /// Up to which number.
+        sn: Sn,
+    },
+}
+
+/// How far a lock has come on its way back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Phase {
+    /// May be used.
+    Granted,
+    /// Nothing new begins; operations still use it.
+    Draining,
+    /// PW that only readers use: its data are flushed so that it can be lowered to PR.
+    Lowering,
+    /// Nobody uses it; its data are being flushed.
+    Flushing,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Held {
+    pub(super) mode: LockMode,
+    pub(super) region: Region,
+    pub(super) sn: Sn,
+    pub(super) phase: Phase,
+    /// Operations that read under it, and that write under it.
+    pub(super) readers: u32,
+    pub(super) writers: u32,
+    /// The mode somebody waits for, once it is revoked.
+    pub(super) wanted: Option<LockMode>,
+    /// When it was last used: counts acquisitions.
+    pub(super) used: u64,
+    pub(super) used_tick: u64,
+}
+
+impl Held {
+    pub(super) const fn in_use(&self) -> bool {
+        self.readers > 0 || self.writers > 0
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Pending {
+    pub(super) mode: LockMode,
+    pub(super) required: Region,
+    pub(super) try_only: bool,
+    /// Operations that wait for it, with what they will do.
+    pub(super) operations: Vec<(OperationId, LockMode)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct User {
+    pub(super) operation: OperationId,
+    pub(super) lock: LockId,
+    pub(super) reads: bool,
+}
+
+/// The locks of one resource in one client.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Locks {
+    pub(super) settings: Settings,
+    pub(super) held: BTreeMap<LockId, Held>,
+    pub(super) by_extent: ExtentIndex<LockId>,
+    pub(super) pending: BTreeMap<RequestId, Pending>,
+    pub(super) users: Vec<User>,
+    /// Revocations that came before their grants.
+    pub(super) early_revocations: BTreeMap<LockId, LockMode>,
+    pub(super) last_used: Option<LockId>,
+    pub(super) clock: u64,
+    pub(super) tick: u64,
+    /// Where the last write ended, to see whether the next one goes on from there.
+    pub(super) last_write_end: Option<u64>,
+}
+
+impl Locks {
+    /// No locks yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Locks {
+        assert!(settings.locks_max > 0, "a client must be able to hold a lock");
+        Locks {
+            settings,
+            held: BTreeMap::new(),
+            by_extent: ExtentIndex::new(),
+            pending: BTreeMap::new(),
+            users: Vec::new(),
+            early_revocations: BTreeMap::new(),
+            last_used: None,
+            clock: 0,
+            tick: 0,
+            last_write_end: None,
+        }
+    }
+
+    /// Takes one input and appends what follows from it.
+    pub fn step(&mut self, input: Input, out: &mut Vec<Effect>) {
+        match input {
+            Input::Acquire { operation, mode, required, desired, request, try_only } => {
+                let mode =
+                    if mode.writes() && !self.settings.policy.write_modes { LockMode::Pw } else { mode };
+                if !self.use_cached(operation, mode, &required, out) {
+                    self.ask(operation, mode, required, desired, (request, try_only), out);
+                }
+            }
+            Input::Finish { operation } => self.finish(operation, out),
+            Input::Granted { request, granted } => self.granted(request, granted, out),
+            Input::Denied { request, errno } => {
+                if let Some(pending) = self.pending.remove(&request) {
+                    let refused = pending.operations.into_iter();
+                    out.extend(refused.map(|(operation, _)| Effect::Refused { operation, errno }));
+                }
+                self.forget_stale_revocations();
+            }
+            Input::Revoked { lock, wanted } => self.revoked(lock, wanted, out),
+            Input::Flushed { lock, released } => self.flushed(lock, released, out),
+            Input::Tick => self.grow_older(out),
+            Input::Shrink { count } => self.shrink(count, out),
+            Input::Lost { errno } => self.lost(errno, out),
+        }
+    }
+
+    /// Number of locks held, whatever their phase.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether nothing is held, asked for or in use.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.held.is_empty() && self.pending.is_empty() && self.users.is_empty()
+    }
+
+    /// Whether a lock that may be used covers `region` for `mode`: what a caller may skip asking for.
+    #[must_use]
+    pub fn covers(&self, mode: LockMode, region: &Region) -> bool {
+        self.find(mode, region).is_some()
+    }
+
+    pub(super) fn find(&self, mode: LockMode, region: &Region) -> Option<LockId> {
+        let serves = |held: &Held| {
+            held.phase == Phase::Granted && held.mode.serves(mode) && held.region.contains(region)
+        };
+        if let Some(last) = self.last_used
+            && self.held.get(&last).is_some_and(serves)
+        {
+            return Some(last);
+        }
+        self.by_extent.overlapping(region.bounds()).map(|(_, id)| id).find(|id| serves(&self.held[id]))
+    }
+
+    pub(super) fn remove(&mut self, lock: LockId) -> Option<Held> {
+        let held = self.held.remove(&lock)?;
+        self.by_extent.remove(held.region.bounds(), lock);
+        Some(held)
+    }
+
+    /// A revocation of an unknown lock means a grant under way, or a release that crossed with it. Without an
+    /// outstanding request it was the latter.
+    pub(super) fn forget_stale_revocations(&mut self) {
+        if self.pending.is_empty() {
+            self.early_revocations.clear();
+        }
+    }
+
+    fn lost(&mut self, errno: i32, out: &mut Vec<Effect>) {
+        let waiting: BTreeSet<OperationId> = self
+            .pending
+            .values()
+            .flat_map(|p| p.operations.iter().map(|(operation, _)| *operation))
+            .collect();
+        out.extend(waiting.into_iter().map(|operation| Effect::Refused { operation, errno }));
+        *self = Locks::new(self.settings);
+    }
+}

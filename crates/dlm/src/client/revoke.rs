@@ -1,0 +1,148 @@
+//! From a revocation, or a wish of our own, to the release.
+
+use super::locks::{Effect, Locks, Phase};
+use alloc::vec::Vec;
+use ccpfs_types::{LockId, LockMode};
+
+impl Locks {
+    /// The server wants a lock back. Acknowledged only once its grant is known; for a lock given back already, ignored.
+    pub(super) fn revoked(&mut self, lock: LockId, wanted: LockMode, out: &mut Vec<Effect>) {
+        match self.held.get_mut(&lock) {
+            Some(held) if held.phase == Phase::Granted => self.cancel(lock, wanted, true, out),
+            // Canceled of our own will, or granted with early revocation: the release is on its way, but the server waits.
+            Some(held) => {
+                held.wanted = held.wanted.or(Some(wanted));
+                out.push(Effect::RevokeAck { lock, mode: held.mode });
+            }
+            None if self.pending.is_empty() => {}
+            None => {
+                self.early_revocations.insert(lock, wanted);
+            }
+        }
+    }
+
+    /// Nothing new begins under the lock from here on.
+    pub(super) fn cancel(
+        &mut self,
+        lock: LockId,
+        wanted: LockMode,
+        acknowledge: bool,
+        out: &mut Vec<Effect>,
+    ) {
+        let downgrading = self.settings.policy.downgrading;
+        let held = self.held.get_mut(&lock).expect("callers found the lock");
+        assert_eq!(held.phase, Phase::Granted, "a lock is canceled once");
+        held.phase = Phase::Draining;
+        held.wanted = acknowledge.then_some(wanted);
+        let idle_reader = held.mode == LockMode::Pr && !held.in_use();
+        if acknowledge && !idle_reader {
+            // An unused lock is lowered by the acknowledgement itself: no second message.
+            if downgrading && !held.in_use() && lowers(held.mode, wanted) {
+                held.mode = LockMode::Nbw;
+            }
+            out.push(Effect::RevokeAck { lock, mode: held.mode });
+        }
+        if !acknowledge {
+            held.wanted = Some(wanted);
+        }
+        self.go_on_canceling(lock, out);
+    }
+
+    /// Takes the next step on the way back that the operations in progress allow.
+    pub(super) fn go_on_canceling(&mut self, lock: LockId, out: &mut Vec<Effect>) {
+        let downgrading = self.settings.policy.downgrading;
+        let held = self.held.get_mut(&lock).expect("callers found the lock");
+        match held.phase {
+            Phase::Granted | Phase::Flushing | Phase::Lowering => {}
+            Phase::Draining if held.in_use() => {
+                // Held by readers only: flush, then lower to PR so that other readers come in (paper III-D2).
+                let readers_wait = held.wanted == Some(LockMode::Pr);
+                if downgrading && held.mode == LockMode::Pw && held.writers == 0 && readers_wait {
+                    held.phase = Phase::Lowering;
+                    out.push(Effect::Flush {
+                        lock,
+                        region: held.region.clone(),
+                        sn: held.sn,
+                        release: false,
+                    });
+                }
+            }
+            Phase::Draining if held.mode == LockMode::Pr => self.release(lock, out),
+            Phase::Draining => {
+                if downgrading && held.wanted.is_some_and(|wanted| lowers(held.mode, wanted)) {
+                    held.mode = LockMode::Nbw;
+                    out.push(Effect::Convert { lock, mode: LockMode::Nbw });
+                }
+                held.phase = Phase::Flushing;
+                out.push(Effect::Flush { lock, region: held.region.clone(), sn: held.sn, release: true });
+            }
+        }
+    }
+
+    pub(super) fn flushed(&mut self, lock: LockId, released: bool, out: &mut Vec<Effect>) {
+        let Some(held) = self.held.get_mut(&lock) else {
+            return; // replaced by an upgrade, or lost, in the meantime
+        };
+        match held.phase {
+            Phase::Granted | Phase::Draining => {}
+            Phase::Lowering => {
+                held.mode = LockMode::Pr;
+                held.phase = Phase::Draining;
+                out.push(Effect::Convert { lock, mode: LockMode::Pr });
+                self.go_on_canceling(lock, out);
+            }
+            Phase::Flushing if released => {
+                self.remove(lock);
+            }
+            Phase::Flushing => self.release(lock, out),
+        }
+    }
+
+    fn release(&mut self, lock: LockId, out: &mut Vec<Effect>) {
+        let held = self.remove(lock).expect("callers found the lock");
+        assert!(!held.in_use(), "a lock in use is not released");
+        out.push(Effect::Release { lock, region: held.region, sn: held.sn });
+    }
+
+    /// Gives back about `count` unused locks, those first that were used longest ago.
+    pub(super) fn shrink(&mut self, count: usize, out: &mut Vec<Effect>) {
+        let mut unused: Vec<(u64, LockId)> = self
+            .held
+            .iter()
+            .filter(|(_, held)| held.phase == Phase::Granted && !held.in_use())
+            .map(|(id, held)| (held.used, *id))
+            .collect();
+        unused.sort_unstable();
+        for (_, lock) in unused.into_iter().take(count) {
+            self.cancel_unasked(lock, out);
+        }
+    }
+
+    pub(super) fn grow_older(&mut self, out: &mut Vec<Effect>) {
+        self.tick += 1;
+        let (tick, age_max) = (self.tick, self.settings.age_ticks_max);
+        let old: Vec<LockId> = self
+            .held
+            .iter()
+            .filter(|(_, held)| {
+                held.phase == Phase::Granted && !held.in_use() && tick - held.used_tick > age_max
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for lock in old {
+            self.cancel_unasked(lock, out);
+        }
+    }
+
+    /// Cancels an unused lock that nobody asked for: there is no waiter to lower it for.
+    fn cancel_unasked(&mut self, lock: LockId, out: &mut Vec<Effect>) {
+        let held = self.held.get_mut(&lock).expect("callers found the lock");
+        held.phase = Phase::Draining;
+        self.go_on_canceling(lock, out);
+    }
+}
+
+/// Whether lowering a lock of `mode` to NBW lets in somebody who waits for `wanted` (paper III-D2).
+const fn lowers(mode: LockMode, wanted: LockMode) -> bool {
+    matches!(mode, LockMode::Bw | LockMode::Pw) && matches!(wanted, LockMode::Nbw | LockMode::Bw)
+}
