@@ -1,0 +1,237 @@
+//! What to flush, in which order, and who waits for it.
+
+use crate::stripe::{Barrier, BarrierId, Cancel, Effect, JobId, State, Stripe, Tag};
+use alloc::vec::Vec;
+use ccpfs_types::{Extent, ExtentMap, LockId, Sn};
+
+impl Stripe {
+    pub(super) fn flush(
+        &mut self,
+        lock: LockId,
+        extent: Extent,
+        sn: Sn,
+        release: bool,
+        out: &mut Vec<Effect>,
+    ) {
+        if release {
+            self.forget_clean(extent, sn, out);
+            // What a voluntary flush is sending just now goes for good.
+            self.cache.update(extent, |tag| match tag.state {
+                State::Flushing if tag.sn <= sn => Some(Tag { state: State::Leaving, ..tag }),
+                State::Flushing | State::Clean | State::Dirty | State::Leaving => Some(tag),
+            });
+        }
+        self.stalled = false;
+        self.cancels.insert(lock, Cancel { extent, sn, release, travels_with: None });
+        self.settle(out);
+    }
+
+    /// Whether a canceled lock waits for dirty data that could be sent now.
+    pub(super) fn has_urgent(&self) -> bool {
+        self.cancels.values().any(|cancel| {
+            self.dirty
+                .within(cancel.extent)
+                .any(|(part, sn)| sn <= cancel.sn && !self.in_flight.gaps(part).is_empty())
+        })
+    }
+
+    pub(super) fn take(
+        &mut self,
+        job: JobId,
+        bytes_max: u64,
+        pieces_max: usize,
+        urgent_only: bool,
+        out: &mut Vec<Effect>,
+    ) {
+        let mut pieces: Vec<(Extent, Sn)> = Vec::new();
+        let mut room = bytes_max;
+        let cancels: Vec<(LockId, Cancel)> =
+            self.cancels.iter().map(|(lock, c)| (*lock, c.clone())).collect();
+        for (_, cancel) in &cancels {
+            self.collect(cancel.extent, cancel.sn, &mut room, pieces_max, &mut pieces);
+            if room == 0 || pieces.len() >= pieces_max {
+                break;
+            }
+        }
+        let urgent = !pieces.is_empty();
+        if !urgent && !urgent_only && !self.stalled {
+            self.collect(Extent::WHOLE, Sn(u64::MAX), &mut room, pieces_max, &mut pieces);
+        }
+        if pieces.is_empty() {
+            return;
+        }
+        pieces.sort_unstable();
+        for (extent, sn) in &pieces {
+            let leaving = cancels.iter().any(|(_, c)| c.release && *sn <= c.sn && c.extent.contains(*extent));
+            let state = if leaving { State::Leaving } else { State::Flushing };
+            self.cache.insert(*extent, Tag { sn: *sn, state });
+            self.in_flight.insert(*extent, *sn);
+        }
+        self.jobs.insert(job, pieces.clone());
+        let releases = self.released_by(job, &pieces);
+        out.push(Effect::Job { job, pieces, releases, urgent });
+    }
+
+    /// Moves dirty bytes of `within` with numbers up to `sn` from the dirty set to `pieces`, except those that are in
+    /// flight already (I4).
+    //= protocol.md#I4
+    fn collect(
+        &mut self,
+        within: Extent,
+        sn: Sn,
+        room: &mut u64,
+        pieces_max: usize,
+        pieces: &mut Vec<(Extent, Sn)>,
+    ) {
+        let first = pieces.len();
+        'full: for (part, number) in self.dirty.within(within) {
+            if number > sn {
+                continue;
+            }
+            for free in self.in_flight.gaps(part) {
+                if *room == 0 || pieces.len() >= pieces_max {
+                    break 'full;
+                }
+                let length = free.length().min(*room);
+                *room -= length;
+                pieces.push((Extent::with_length(free.start(), length).expect("room is left"), number));
+            }
+        }
+        for (part, _) in &pieces[first..] {
+            self.dirty.remove(*part);
+        }
+    }
+
+    /// The locks for which `pieces` are the last data: their release travels along.
+    fn released_by(&mut self, job: JobId, pieces: &[(Extent, Sn)]) -> Vec<LockId> {
+        let done: Vec<LockId> = self
+            .cancels
+            .iter()
+            .filter(|(_, c)| c.release && c.travels_with.is_none())
+            .filter(|(_, c)| self.dirty.overlapping(c.extent).all(|(_, sn)| sn > c.sn))
+            .filter(|(_, c)| {
+                let ours = |part: Extent| pieces.iter().any(|(piece, _)| piece.contains(part));
+                let mut flying = self.in_flight.within(c.extent).filter(|(_, sn)| *sn <= c.sn).peekable();
+                flying.peek().is_some() && flying.all(|(part, _)| ours(part))
+            })
+            .map(|(lock, _)| *lock)
+            .collect();
+        for lock in &done {
+            self.cancels.get_mut(lock).expect("just found").travels_with = Some(job);
+        }
+        done
+    }
+
+    pub(super) fn acknowledged(&mut self, job: JobId, errno: Option<i32>, out: &mut Vec<Effect>) {
+        let Some(pieces) = self.jobs.remove(&job) else {
+            return; // sent before the server was lost
+        };
+        for (extent, _) in &pieces {
+            self.in_flight.remove(*extent);
+        }
+        for (extent, _) in &pieces {
+            match errno {
+                None => self.stored(*extent, out),
+                Some(errno) => self.failed(*extent, errno, out),
+            }
+        }
+        for barrier in self.barriers.values_mut() {
+            for (extent, _) in &pieces {
+                barrier.pending.update(*extent, |first| (job < first).then_some(first));
+            }
+            barrier.errno = barrier.errno.or(errno);
+        }
+        let traveled: Vec<LockId> =
+            self.cancels.iter().filter(|(_, c)| c.travels_with == Some(job)).map(|(lock, _)| *lock).collect();
+        for lock in traveled {
+            self.cancels.remove(&lock);
+            out.push(Effect::Flushed { lock, released: true });
+        }
+        self.settle(out);
+    }
+
+    fn stored(&mut self, extent: Extent, out: &mut Vec<Effect>) {
+        let mut forgotten = false;
+        self.cache.update(extent, |tag| match tag.state {
+            State::Flushing => Some(Tag { state: State::Clean, ..tag }),
+            State::Leaving => {
+                forgotten = true;
+                None
+            }
+            State::Clean | State::Dirty => Some(tag),
+        });
+        if forgotten {
+            out.push(Effect::Forgotten { extent });
+        }
+    }
+
+    /// A voluntary flush failed: the data stay dirty and are tried again when somebody asks. With a lock that is gone they
+    /// are lost.
+    fn failed(&mut self, extent: Extent, errno: i32, out: &mut Vec<Effect>) {
+        let mut lost = false;
+        let mut again: Vec<(Extent, Sn)> = Vec::new();
+        for (part, tag) in self.cache.within(extent) {
+            match tag.state {
+                State::Flushing => again.push((part, tag.sn)),
+                State::Leaving => lost = true,
+                State::Clean | State::Dirty => {}
+            }
+        }
+        for (part, sn) in again {
+            self.cache.insert(part, Tag { sn, state: State::Dirty });
+            self.dirty.insert(part, sn);
+            self.stalled = true;
+        }
+        self.cache.update(extent, |tag| (tag.state != State::Leaving).then_some(tag));
+        if lost {
+            out.push(Effect::DataLost { extent, errno });
+            out.push(Effect::Forgotten { extent });
+        }
+    }
+
+    pub(super) fn set_barrier(&mut self, barrier: BarrierId, next_job: JobId, out: &mut Vec<Effect>) {
+        let mut pending = ExtentMap::new();
+        for (extent, _) in self.in_flight.iter() {
+            pending.insert(extent, JobId(0));
+        }
+        for (extent, _) in self.dirty.iter() {
+            pending.insert(extent, next_job);
+        }
+        self.stalled = false;
+        self.barriers.insert(barrier, Barrier { pending, errno: None });
+        self.settle(out);
+    }
+
+    /// Reports the locks and barriers that have nothing left to wait for.
+    pub(super) fn settle(&mut self, out: &mut Vec<Effect>) {
+        let quiet = |c: &Cancel| {
+            c.travels_with.is_none()
+                && self.dirty.overlapping(c.extent).all(|(_, sn)| sn > c.sn)
+                && self.in_flight.overlapping(c.extent).all(|(_, sn)| sn > c.sn)
+        };
+        let done: Vec<LockId> =
+            self.cancels.iter().filter(|(_, c)| quiet(c)).map(|(lock, _)| *lock).collect();
+        for lock in done {
+            let cancel = self.cancels.remove(&lock).expect("just found");
+            if cancel.release {
+                // What was cleaned since the cancel began.
+                self.forget_clean(cancel.extent, cancel.sn, out);
+            }
+            out.push(Effect::Flushed { lock, released: false });
+        }
+        // A barrier with an error does not wait for data that nobody tries to send.
+        let stalled = self.stalled;
+        let done: Vec<BarrierId> = self
+            .barriers
+            .iter()
+            .filter(|(_, b)| {
+                b.pending.is_empty() || (b.errno.is_some() && stalled && self.in_flight.is_empty())
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        for id in done {
+            let barrier = self.barriers.remove(&id).expect("just found");
+            out.push(Effect::BarrierDone { barrier: id, errno: barrier.errno });
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The state of one cached stripe and everything that can happen to it.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use ccpfs_types::{Extent, ExtentMap, LockId, Sn};
+
+/// A flush under way, numbered by the client, rising.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u64);
+
+/// Somebody waits for all that is dirty now (fsync), numbered by the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BarrierId(pub u64);
+
+/// Everything that can happen to a cached stripe.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Input {
+    /// Bytes were written into the pages, under a lock with this number.
+    Written {
+        /// Which.
+        extent: Extent,
+        /// Number of the lock.
+        sn: Sn,
+    },
+    /// Bytes that were missing have been fetched into the pages, under a lock with this number.
+    Fetched {
+        /// Which; only those still missing become valid.
+        extent: Extent,
+        /// Number of the lock.
+        sn: Sn,
+    },
+    /// A lock is being canceled or lowered: its dirty data must go to the server.
+    Flush {
+        /// The lock.
+        lock: LockId,
+        /// What it covers.
+        extent: Extent,
+        /// Its number: what has a higher one belongs to others.
+        sn: Sn,
+        /// Whether the lock goes: then clean data up to `sn` are forgotten.
+        release: bool,
+    },
+    /// The sender has room for one flush.
+    Take {
+        /// The number it will have.
+        job: JobId,
+        /// Most bytes.
+        bytes_max: u64,
+        /// Most pieces.
+        pieces_max: usize,
+        /// Only what locks wait for.
+        urgent_only: bool,
+    },
+    /// The server answered a flush.
+    Acknowledged {
+        /// Which.
+        job: JobId,
+        /// The error, if it failed.
+        errno: Option<i32>,
+    },
+    /// Tell when all that is dirty or in flight now has been acknowledged.
+    Barrier {
+        /// Who asks.
+        barrier: BarrierId,
+        /// No job up to this number may count for what is dirty now.
+        next_job: JobId,
+    },
+    /// Memory is needed: forget clean bytes here.
+    Reclaim {
+        /// Where.
+        extent: Extent,
+    },
+    /// The stripe was cut to this length: forget what lies above.
+    Truncated {
+        /// Length of the stripe in bytes.
+        length: u64,
+    },
+    /// The server has forgotten us: nothing here is valid.
+    Lost,
+}
+
+/// What follows from an input.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Send these bytes, in this order; the locks go with them.
+    Job {
+        /// Its number.
+        job: JobId,
+        /// What to send.
+        pieces: Vec<(Extent, Sn)>,
+        /// Locks whose last data these are.
+        releases: Vec<LockId>,
+        /// Whether a lock waits for it.
+        urgent: bool,
+    },
+    /// Nothing written under the lock is left.
+    Flushed {
+        /// The lock.
+        lock: LockId,
+        /// Whether the release went with the last job.
+        released: bool,
+    },
+    /// These bytes are not cached any longer.
+    Forgotten {
+        /// Which.
+        extent: Extent,
+    },
+    /// All that was dirty when the barrier was set has been acknowledged.
+    BarrierDone {
+        /// Which.
+        barrier: BarrierId,
+        /// The first error among the flushes it waited for.
+        errno: Option<i32>,
+    },
+    /// These bytes could not be stored and are not cached any longer.
+    DataLost {
+        /// Which.
+        extent: Extent,
+        /// Why.
+        errno: i32,
+    },
+}
+
+/// Whether a range can be read from the cache.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Readable {
+    /// All of it.
+    All,
+    /// These parts must be fetched.
+    Missing(Vec<Extent>),
+    /// Parts are on their way out under a lock that is gone: ask again after the next acknowledgement.
+    Wait,
+}
+
+/// How a cached byte stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum State {
+    /// As on the server.
+    Clean,
+    /// Newer than on the server.
+    Dirty,
+    /// Being flushed.
+    Flushing,
+    /// Being flushed for the last time: its lock is gone with it, so it may not be read.
+    Leaving,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Tag {
+    pub(super) sn: Sn,
+    pub(super) state: State,
+}
+
+/// A lock that waits for its data to be flushed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Cancel {
+    pub(super) extent: Extent,
+    pub(super) sn: Sn,
+    pub(super) release: bool,
+    /// The job that the release travels with.
+    pub(super) travels_with: Option<JobId>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Barrier {
+    /// What it waits for, with the first job that counts.
+    pub(super) pending: ExtentMap<JobId>,
+    pub(super) errno: Option<i32>,
+}
+
+/// The cached bytes of one stripe in one client.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Stripe {
+    pub(super) cache: ExtentMap<Tag>,
+    /// The dirty ones among them, with their numbers.
+    pub(super) dirty: ExtentMap<Sn>,
+    /// Bytes on their way to the server; never two jobs for one byte (I4).
+    pub(super) in_flight: ExtentMap<Sn>,
+    pub(super) jobs: BTreeMap<JobId, Vec<(Extent, Sn)>>,
+    pub(super) cancels: BTreeMap<LockId, Cancel>,
+    pub(super) barriers: BTreeMap<BarrierId, Barrier>,
+    /// A voluntary flush failed: no other one until somebody asks for it.
+    pub(super) stalled: bool,
+}
+
+impl Stripe {
+    /// Nothing cached.
+    #[must_use]
+    pub fn new() -> Stripe {
+        Stripe::default()
+    }
+
+    /// Takes one input and appends what follows from it.
+    pub fn step(&mut self, input: Input, out: &mut Vec<Effect>) {
+        match input {
+            Input::Written { extent, sn } => self.written(extent, sn),
+            Input::Fetched { extent, sn } => {
+                for gap in self.missing(extent) {
+                    self.cache.insert(gap, Tag { sn, state: State::Clean });
+                }
+            }
+            Input::Flush { lock, extent, sn, release } => self.flush(lock, extent, sn, release, out),
+            Input::Take { job, bytes_max, pieces_max, urgent_only } => {
+                self.take(job, bytes_max, pieces_max, urgent_only, out);
+            }
+            Input::Acknowledged { job, errno } => self.acknowledged(job, errno, out),
+            Input::Barrier { barrier, next_job } => self.set_barrier(barrier, next_job, out),
+            Input::Reclaim { extent } => self.forget_clean(extent, Sn(u64::MAX), out),
+            Input::Truncated { length } => self.truncated(length, out),
+            Input::Lost => self.lost(out),
+        }
+    }
+
+    /// Bytes that are newer than on the server and not on their way.
+    #[must_use]
+    pub fn dirty_bytes(&self) -> u64 {
+        self.dirty.bytes()
+    }
+
+    /// Whether a lock or barrier waits for a flush that has not been taken yet.
+    #[must_use]
+    pub fn wants_flush(&self) -> bool {
+        self.has_urgent() || (!self.dirty.is_empty() && !self.barriers.is_empty() && !self.stalled)
+    }
+
+    /// Whether anything is on its way to the server at or above `offset`.
+    #[must_use]
+    pub fn in_flight_above(&self, offset: u64) -> bool {
+        Extent::new(offset, Extent::EOF)
+            .is_some_and(|above| self.in_flight.overlapping(above).next().is_some())
+    }
+
+    /// Whether any byte of `extent` is cached or on its way: its pages are needed.
+    #[must_use]
+    pub fn needs_pages(&self, extent: Extent) -> bool {
+        self.cache.overlapping(extent).next().is_some() || self.in_flight.overlapping(extent).next().is_some()
+    }
+
+    /// One past the last byte that the server has not acknowledged; 0 if none.
+    #[must_use]
+    pub fn unacknowledged_end(&self) -> u64 {
+        self.dirty.end().unwrap_or(0).max(self.in_flight.end().unwrap_or(0))
+    }
+
+    /// Whether nothing is cached or under way.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.cache.is_empty()
+            && self.in_flight.is_empty()
+            && self.cancels.is_empty()
+            && self.barriers.is_empty()
+    }
+
+    /// Whether `extent` can be read from the cache (under a lock that allows reading).
+    #[must_use]
+    pub fn readable(&self, extent: Extent) -> Readable {
+        if self.cache.overlapping(extent).any(|(_, tag)| tag.state == State::Leaving) {
+            return Readable::Wait;
+        }
+        let missing = self.missing(extent);
+        if missing.is_empty() { Readable::All } else { Readable::Missing(missing) }
+    }
+
+    fn missing(&self, extent: Extent) -> Vec<Extent> {
+        self.cache.gaps(extent)
+    }
+
+    fn written(&mut self, extent: Extent, sn: Sn) {
+        debug_assert!(
+            self.cache.overlapping(extent).all(|(_, tag)| tag.sn <= sn),
+            "within a client, writes of overlapping bytes are in the order of their locks"
+        );
+        self.cache.insert(extent, Tag { sn, state: State::Dirty });
+        self.dirty.insert(extent, sn);
+    }
+
+    /// Forgets clean bytes with numbers up to `sn`.
+    pub(super) fn forget_clean(&mut self, extent: Extent, sn: Sn, out: &mut Vec<Effect>) {
+        let mut forgotten = false;
+        self.cache.update(extent, |tag| {
+            let keep = tag.state != State::Clean || tag.sn > sn;
+            forgotten |= !keep;
+            keep.then_some(tag)
+        });
+        if forgotten {
+            out.push(Effect::Forgotten { extent });
+        }
+    }
+
+    fn truncated(&mut self, length: u64, out: &mut Vec<Effect>) {
+        let Some(above) = Extent::new(length, Extent::EOF) else { return };
+        self.cache.remove(above);
+        self.dirty.remove(above);
+        for barrier in self.barriers.values_mut() {
+            barrier.pending.remove(above);
+        }
+        out.push(Effect::Forgotten { extent: above });
+        self.settle(out);
+    }
+
+    fn lost(&mut self, out: &mut Vec<Effect>) {
+        const EIO: i32 = 5;
+        let unsaved = !self.dirty.is_empty() || !self.in_flight.is_empty();
+        for barrier in self.barriers.keys() {
+            out.push(Effect::BarrierDone { barrier: *barrier, errno: Some(EIO) });
+        }
+        *self = Stripe::default();
+        if unsaved {
+            out.push(Effect::DataLost { extent: Extent::WHOLE, errno: EIO });
+        }
+        out.push(Effect::Forgotten { extent: Extent::WHOLE });
+    }
+}

@@ -1,0 +1,241 @@
+//! Tests of the write-back rules.
+
+use crate::{BarrierId, Effect, Input, JobId, Readable, Stripe};
+use alloc::vec;
+use alloc::vec::Vec;
+use ccpfs_types::{Extent, LockId, Sn};
+
+fn e(start: u64, end: u64) -> Extent {
+    Extent::new(start, end).unwrap()
+}
+
+struct Cache {
+    stripe: Stripe,
+    jobs: u64,
+}
+
+fn cache() -> Cache {
+    Cache { stripe: Stripe::new(), jobs: 0 }
+}
+
+impl Cache {
+    fn step(&mut self, input: Input) -> Vec<Effect> {
+        let mut out = Vec::new();
+        self.stripe.step(input, &mut out);
+        out
+    }
+
+    fn write(&mut self, start: u64, end: u64, sn: u64) {
+        assert_eq!(self.step(Input::Written { extent: e(start, end), sn: Sn(sn) }), []);
+    }
+
+    fn take(&mut self) -> Vec<Effect> {
+        self.jobs += 1;
+        let job = JobId(self.jobs);
+        self.step(Input::Take { job, bytes_max: 100, pieces_max: 4, urgent_only: false })
+    }
+
+    fn ack(&mut self, job: u64) -> Vec<Effect> {
+        self.step(Input::Acknowledged { job: JobId(job), errno: None })
+    }
+
+    fn cancel(&mut self, lock: u64, start: u64, end: u64, sn: u64) -> Vec<Effect> {
+        self.step(Input::Flush { lock: LockId(lock), extent: e(start, end), sn: Sn(sn), release: true })
+    }
+}
+
+fn job(number: u64, pieces: Vec<(Extent, Sn)>, releases: Vec<LockId>, urgent: bool) -> Effect {
+    Effect::Job { job: JobId(number), pieces, releases, urgent }
+}
+
+#[test]
+fn a_lock_without_dirty_data_is_flushed_at_once_and_its_clean_data_are_forgotten() {
+    let mut c = cache();
+    c.step(Input::Fetched { extent: e(0, 10), sn: Sn(1) });
+    assert_eq!(
+        c.cancel(1, 0, 100, 1),
+        [Effect::Forgotten { extent: e(0, 100) }, Effect::Flushed { lock: LockId(1), released: false }]
+    );
+    assert_eq!(c.stripe.readable(e(0, 10)), Readable::Missing(vec![e(0, 10)]));
+}
+
+#[test]
+fn the_release_travels_with_the_last_data() {
+    let mut c = cache();
+    c.write(0, 150, 1);
+    assert_eq!(c.cancel(1, 0, 200, 1), []);
+    assert_eq!(c.take(), [job(1, vec![(e(0, 100), Sn(1))], vec![], true)]);
+    assert_eq!(c.take(), [job(2, vec![(e(100, 150), Sn(1))], vec![], true)], "job 1 is still under way");
+    c.ack(1);
+    let last = c.ack(2);
+    assert!(last.contains(&Effect::Flushed { lock: LockId(1), released: false }));
+    let mut c = cache();
+    c.write(0, 50, 1);
+    c.cancel(1, 0, 200, 1);
+    assert_eq!(c.take(), [job(1, vec![(e(0, 50), Sn(1))], vec![LockId(1)], true)]);
+    assert!(c.ack(1).contains(&Effect::Flushed { lock: LockId(1), released: true }));
+    assert!(c.stripe.is_empty());
+}
+
+#[test]
+fn leaving_bytes_are_not_read_and_not_fetched_before_they_have_arrived() {
+    let mut c = cache();
+    c.write(0, 50, 1);
+    c.cancel(1, 0, 200, 1);
+    c.take();
+    assert_eq!(c.stripe.readable(e(0, 10)), Readable::Wait);
+    c.ack(1);
+    assert_eq!(c.stripe.readable(e(0, 10)), Readable::Missing(vec![e(0, 10)]));
+}
+
+#[test]
+//= protocol.md#I4 type=test
+fn bytes_in_flight_are_not_sent_again_before_the_answer() {
+    let mut c = cache();
+    c.write(0, 50, 1);
+    c.take();
+    c.write(10, 20, 1);
+    assert_eq!(c.take(), [], "all dirty bytes are in flight");
+    c.ack(1);
+    assert_eq!(c.take(), [job(3, vec![(e(10, 20), Sn(1))], vec![], false)]);
+}
+
+#[test]
+fn newer_data_of_another_lock_stay_when_the_older_lock_goes() {
+    // Paper Fig. 14: lock A (number 8) is being canceled, B (number 9) wrote over a part of it.
+    let mut c = cache();
+    c.write(0, 40, 8);
+    c.cancel(1, 0, 100, 8);
+    c.write(20, 80, 9);
+    assert_eq!(c.take(), [job(1, vec![(e(0, 20), Sn(8))], vec![LockId(1)], true)]);
+    c.ack(1);
+    assert_eq!(c.stripe.readable(e(20, 80)), Readable::All);
+    assert_eq!(c.stripe.dirty_bytes(), 60);
+}
+
+#[test]
+fn an_overwritten_flush_in_flight_still_holds_its_lock() {
+    let mut c = cache();
+    c.write(0, 40, 1);
+    c.take();
+    c.write(0, 40, 2);
+    assert_eq!(c.cancel(1, 0, 100, 1), [], "the data of lock 1 have not been acknowledged");
+    assert!(c.ack(1).contains(&Effect::Flushed { lock: LockId(1), released: false }));
+    assert_eq!(c.stripe.dirty_bytes(), 40);
+}
+
+#[test]
+fn a_barrier_waits_for_what_was_dirty_and_not_for_what_comes_later() {
+    let mut c = cache();
+    c.write(0, 50, 1);
+    c.take();
+    c.write(0, 10, 1);
+    let set = c.step(Input::Barrier { barrier: BarrierId(1), next_job: JobId(2) });
+    assert_eq!(set, []);
+    c.write(60, 70, 1);
+    assert_eq!(c.ack(1), [], "bytes 0..10 were dirty again");
+    c.take();
+    assert_eq!(c.ack(2), [Effect::BarrierDone { barrier: BarrierId(1), errno: None }]);
+}
+
+#[test]
+fn a_failed_voluntary_flush_keeps_the_data_and_fails_the_barrier() {
+    let mut c = cache();
+    c.write(0, 50, 1);
+    c.step(Input::Barrier { barrier: BarrierId(1), next_job: JobId(1) });
+    c.take();
+    let failed = c.step(Input::Acknowledged { job: JobId(1), errno: Some(28) });
+    assert_eq!(failed, [Effect::BarrierDone { barrier: BarrierId(1), errno: Some(28) }]);
+    assert_eq!(c.stripe.dirty_bytes(), 50);
+    assert_eq!(c.take(), [], "not tried again on its own");
+    c.step(Input::Barrier { barrier: BarrierId(2), next_job: JobId(3) });
+    c.take();
+    assert_eq!(c.ack(3), [Effect::BarrierDone { barrier: BarrierId(2), errno: None }]);
+}
+
+#[test]
+fn a_failed_flush_of_a_lock_that_goes_loses_the_data_and_says_so() {
+    let mut c = cache();
+    c.write(0, 50, 1);
+    c.cancel(1, 0, 100, 1);
+    c.take();
+    let failed = c.step(Input::Acknowledged { job: JobId(1), errno: Some(28) });
+    assert!(failed.contains(&Effect::DataLost { extent: e(0, 50), errno: 28 }));
+    assert!(failed.contains(&Effect::Flushed { lock: LockId(1), released: true }));
+}
+
+#[test]
+fn truncation_forgets_what_lies_above_and_frees_who_waits_for_it() {
+    let mut c = cache();
+    c.write(0, 50, 1);
+    c.step(Input::Barrier { barrier: BarrierId(1), next_job: JobId(1) });
+    let cut = c.step(Input::Truncated { length: 0 });
+    assert!(cut.contains(&Effect::BarrierDone { barrier: BarrierId(1), errno: None }));
+    assert!(c.stripe.is_empty());
+}
+
+/// The dumb twin: for each byte, what the server has and what the cache should say.
+#[test]
+fn the_server_ends_with_every_byte_of_the_last_write() {
+    let mut seed: u64 = 11;
+    let mut random = move |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    for _ in 0..300 {
+        let mut c = cache();
+        let (mut written, mut server) = ([0_u64; 64], [0_u64; 64]);
+        let mut flying: Vec<(u64, Vec<(Extent, Sn)>)> = Vec::new();
+        for sn in 1..80_u64 {
+            match random(3) {
+                0 => {
+                    let start = random(63);
+                    let end = start + 1 + random(64 - start);
+                    c.write(start, end, sn);
+                    written[usize::try_from(start).unwrap()..usize::try_from(end).unwrap()].fill(sn);
+                }
+                1 => {
+                    for effect in c.take() {
+                        if let Effect::Job { pieces, .. } = effect {
+                            for (_, other) in &flying {
+                                assert!(
+                                    other.iter().all(|(o, _)| pieces.iter().all(|(p, _)| !o.overlaps(*p)))
+                                );
+                            }
+                            flying.push((c.jobs, pieces));
+                        }
+                    }
+                }
+                _ if flying.is_empty() => {}
+                _ => {
+                    let (number, pieces) =
+                        flying.swap_remove(usize::try_from(random(flying.len() as u64)).unwrap());
+                    for (piece, sn) in pieces {
+                        for byte in piece.start()..piece.end() {
+                            server[usize::try_from(byte).unwrap()] = sn.0;
+                        }
+                    }
+                    c.ack(number);
+                }
+            }
+        }
+        loop {
+            let number = flying.pop();
+            if let Some((number, pieces)) = number {
+                for (piece, sn) in pieces {
+                    for byte in piece.start()..piece.end() {
+                        server[usize::try_from(byte).unwrap()] = sn.0;
+                    }
+                }
+                c.ack(number);
+                continue;
+            }
+            match c.take().pop() {
+                Some(Effect::Job { pieces, .. }) => flying.push((c.jobs, pieces)),
+                _ => break,
+            }
+        }
+        assert_eq!(server, written);
+        assert_eq!(c.stripe.dirty_bytes(), 0);
+    }
+}
