@@ -144,18 +144,24 @@ fn enter(clauses: &mut Clauses, citation: Citation) -> Option<String> {
     quoted_wrongly.then(|| format!("{place}: {document}#{name} does not say \"{quote}\""))
 }
 
-/// Clauses of required documents that nobody cites.
+/// Clauses of required documents that nobody cites, as breaches.
 fn uncited(clauses: &Clauses) -> Vec<String> {
-    let required = |name: &str| DOCUMENTS.iter().any(|document| document.name == name && document.required);
-    clauses
-        .iter()
-        .filter(|((document, _), clause)| {
-            required(document) && clause.asserted.is_empty() && clause.tested.is_empty()
-        })
-        .map(|(key, clause)| {
-            format!("{} ({}): neither asserted nor tested anywhere", name_of(*key), clause.title)
+    uncited_keys(clauses)
+        .into_iter()
+        .filter(|key| is_required(key.0))
+        .map(|key| {
+            format!("{} ({}): neither asserted nor tested anywhere", name_of(key), clauses[&key].title)
         })
         .collect()
+}
+
+fn uncited_keys(clauses: &Clauses) -> Vec<(&'static str, u32)> {
+    let nowhere = |clause: &Clause| clause.asserted.is_empty() && clause.tested.is_empty();
+    clauses.iter().filter(|(_, clause)| nowhere(clause)).map(|(key, _)| *key).collect()
+}
+
+fn is_required(name: &str) -> bool {
+    DOCUMENTS.iter().any(|document| document.name == name && document.required)
 }
 
 fn name_of((document, number): (&str, u32)) -> String {
@@ -163,16 +169,22 @@ fn name_of((document, number): (&str, u32)) -> String {
     format!("{document}#{letter}{number}")
 }
 
-/// The overview: each clause with its places.
+/// The overview: each clause with its places. Clauses that need no citation and have none share a line.
 fn table(clauses: &Clauses) -> String {
     let mut out = String::new();
-    for (key, clause) in clauses {
+    let uncited = uncited_keys(clauses);
+    for (key, clause) in clauses.iter().filter(|(key, _)| is_required(key.0) || !uncited.contains(key)) {
         out += &format!("{} {}\n", name_of(*key), clause.title);
         for (word, places) in [("asserted", &clause.asserted), ("tested", &clause.tested)] {
             let places =
                 if places.is_empty() { "nowhere".to_owned() } else { places.join("\n             ") };
             out += &format!("    {word:<8} {places}\n");
         }
+    }
+    let names: Vec<String> =
+        uncited.iter().filter(|key| !is_required(key.0)).map(|key| name_of(*key)).collect();
+    if !names.is_empty() {
+        out += &format!("not cited, and need not be: {}\n", names.join(" "));
     }
     out.truncate(out.trim_end().len());
     out
