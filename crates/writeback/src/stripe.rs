@@ -70,6 +70,13 @@ pub enum Input {
         /// Where.
         extent: Extent,
     },
+    /// A lock without data of its own goes: forget clean bytes with numbers up to its own.
+    Forget {
+        /// What the lock covered.
+        extent: Extent,
+        /// Its number.
+        sn: Sn,
+    },
     /// The stripe was cut to this length: forget what lies above.
     Truncated {
         /// Length of the stripe in bytes.
@@ -206,6 +213,7 @@ impl Stripe {
             Input::Acknowledged { job, errno } => self.acknowledged(job, errno, out),
             Input::Barrier { barrier, next_job } => self.set_barrier(barrier, next_job, out),
             Input::Reclaim { extent } => self.forget_clean(extent, Sn(u64::MAX), out),
+            Input::Forget { extent, sn } => self.forget_clean(extent, sn, out),
             Input::Truncated { length } => self.truncated(length, out),
             Input::Lost => self.lost(out),
         }

@@ -8,8 +8,10 @@
 
 mod acquire;
 mod locks;
+mod mode;
 mod revoke;
 #[cfg(test)]
 mod tests;
 
 pub use locks::{Effect, Input, Locks, Settings};
+pub use mode::{Intent, least_restrictive};
