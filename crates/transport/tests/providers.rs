@@ -1,5 +1,7 @@
 //! What every provider promises: round trips, order, wake-ups, back pressure, ends of connections.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
 mod common;
 
 use std::io::IoSlice;

@@ -1,5 +1,7 @@
 //! What can only happen on sockets: garbage, torn headers, stale socket files, kernel batches.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
 mod common;
 
 use std::io::{Read, Write};

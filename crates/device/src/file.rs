@@ -1,0 +1,309 @@
+//! Objects as files of a local directory.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ccpfs_types::Extent;
+
+use crate::descriptors::Descriptors;
+use crate::device::{Device, DeviceError, Operation};
+use crate::layout::{DeviceOpenError, Layout};
+use crate::object::ObjectName;
+use crate::sys;
+
+/// Zeros written at a time where the file system has no holes, in bytes.
+const ZEROS_BYTES: usize = 64 << 10;
+
+/// How a [`FileDevice`] behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileDeviceOptions {
+    /// Object files kept open. Default 1,024: a server raises its limit of descriptors accordingly, or lowers this.
+    pub open_files_max: usize,
+}
+
+impl Default for FileDeviceOptions {
+    fn default() -> Self {
+        FileDeviceOptions { open_files_max: 1024 }
+    }
+}
+
+/// A device over a directory that belongs to one server, locked while this value lives.
+#[derive(Debug)]
+pub struct FileDevice {
+    layout: Layout,
+    objects: PathBuf,
+    descriptors: Mutex<Descriptors>,
+    /// For each bucket, whether its directory has creations or removals that are not durable.
+    ///
+    /// Held while the directory is synced, so that nobody takes another thread's unfinished sync for a finished one.
+    unsynced: Box<[Mutex<bool>; 256]>,
+}
+
+impl FileDevice {
+    /// Opens the device of server `server_index` in `directory`, making it if it is missing or empty.
+    pub fn open(directory: &Path, server_index: u32) -> Result<FileDevice, DeviceOpenError> {
+        FileDevice::open_with(directory, server_index, FileDeviceOptions::default())
+    }
+
+    /// Like [`FileDevice::open`], with options.
+    pub fn open_with(
+        directory: &Path,
+        server_index: u32,
+        options: FileDeviceOptions,
+    ) -> Result<FileDevice, DeviceOpenError> {
+        let layout = Layout::open(directory, server_index)?;
+        let device = FileDevice {
+            objects: layout.objects_directory(),
+            layout,
+            descriptors: Mutex::new(Descriptors::new(options.open_files_max)),
+            unsynced: Box::new([const { Mutex::new(false) }; 256]),
+        };
+        tracing::debug!(directory = %directory.display(), uuid = device.uuid(), "device opened");
+        Ok(device)
+    }
+
+    /// A number that is larger than all earlier answers for this directory, durable on return. The first is 1.
+    ///
+    /// A server takes one at each start, so that sequence numbers never repeat.
+    pub fn next_epoch(&self) -> Result<u64, DeviceOpenError> {
+        self.layout.next_epoch()
+    }
+
+    /// The identity that this directory got when it was made.
+    pub fn uuid(&self) -> &str {
+        self.layout.uuid()
+    }
+
+    fn path(&self, object: ObjectName) -> PathBuf {
+        self.objects.join(object.path())
+    }
+
+    fn unsynced(&self, object: ObjectName) -> MutexGuard<'_, bool> {
+        lock(&self.unsynced[usize::from(object.bucket())])
+    }
+
+    /// The object's file, or `None` if there is no such object.
+    fn find(&self, object: ObjectName) -> Result<Option<Arc<File>>, DeviceError> {
+        // Held across the open, so that no removal comes between it and the cache.
+        let mut descriptors = lock(&self.descriptors);
+        if let Some(file) = descriptors.get(object) {
+            return Ok(Some(file));
+        }
+        match OpenOptions::new().read(true).write(true).open(self.path(object)) {
+            Ok(file) => {
+                let file = Arc::new(file);
+                descriptors.insert(object, file.clone());
+                Ok(Some(file))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(DeviceError::new(Operation::Open, object, &error)),
+        }
+    }
+
+    fn find_or_create(&self, object: ObjectName) -> Result<Arc<File>, DeviceError> {
+        if let Some(file) = self.find(object)? {
+            return Ok(file);
+        }
+        let mut unsynced = self.unsynced(object);
+        let mut descriptors = lock(&self.descriptors);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let file = options
+            .open(self.path(object))
+            .map_err(|error| DeviceError::new(Operation::Open, object, &error))?;
+        *unsynced = true;
+        let file = Arc::new(file);
+        descriptors.insert(object, file.clone());
+        Ok(file)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these locks protect is consistent after each statement, so a holder's panic does no harm.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Hands runs of pieces that follow each other without a gap to `write`, each with its offset.
+fn for_each_run(
+    pieces: &[(u64, &[u8])],
+    mut write: impl FnMut(u64, &mut [IoSlice<'_>]) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut run: Vec<IoSlice<'_>> = Vec::with_capacity(pieces.len());
+    let (mut start, mut end) = (0, 0);
+    for (offset, bytes) in pieces {
+        if *offset != end && !run.is_empty() {
+            write(start, &mut run)?;
+            run.clear();
+        }
+        if run.is_empty() {
+            start = *offset;
+        }
+        run.push(IoSlice::new(bytes));
+        end = offset
+            .checked_add(bytes.len() as u64)
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
+    }
+    write(start, &mut run)
+}
+
+fn write_zeros(file: &File, start: u64, end: u64) -> io::Result<()> {
+    let zeros = [0; ZEROS_BYTES];
+    let mut offset = start;
+    while offset < end {
+        let bytes = (end - offset).min(ZEROS_BYTES as u64);
+        sys::write_all_at(file, &mut [IoSlice::new(&zeros[..bytes as usize])], offset)?;
+        offset += bytes;
+    }
+    Ok(())
+}
+
+fn punch(file: &File, extent: Extent) -> io::Result<()> {
+    // A file that grows meanwhile grows by writes that are not older than this call.
+    let end = extent.end().min(file.metadata()?.len());
+    if end <= extent.start() {
+        return Ok(());
+    }
+    match sys::punch(file, extent.start(), end - extent.start()) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            write_zeros(file, extent.start(), end)
+        }
+        other => other,
+    }
+}
+
+fn read_full(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        let Some(position) = offset.checked_add(done as u64).filter(|at| sys::position(*at).is_ok()) else {
+            break;
+        };
+        match file.read_at(&mut buffer[done..], position) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+fn modified_ns(metadata: &fs::Metadata) -> u64 {
+    let nanoseconds = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
+    u64::try_from(nanoseconds).unwrap_or(0)
+}
+
+impl Device for FileDevice {
+    fn write(&self, object: ObjectName, pieces: &[(u64, &[u8])]) -> Result<(), DeviceError> {
+        if pieces.iter().all(|(_, bytes)| bytes.is_empty()) {
+            return Ok(());
+        }
+        let file = self.find_or_create(object)?;
+        for_each_run(pieces, |offset, slices| sys::write_all_at(&file, slices, offset))
+            .map_err(|error| DeviceError::new(Operation::Write, object, &error))
+    }
+
+    fn read(&self, object: ObjectName, offset: u64, buffer: &mut [u8]) -> Result<usize, DeviceError> {
+        let Some(file) = self.find(object)? else { return Ok(0) };
+        read_full(&file, offset, buffer).map_err(|error| DeviceError::new(Operation::Read, object, &error))
+    }
+
+    fn punch(&self, object: ObjectName, extent: Extent) -> Result<(), DeviceError> {
+        let Some(file) = self.find(object)? else { return Ok(()) };
+        punch(&file, extent).map_err(|error| DeviceError::new(Operation::Punch, object, &error))
+    }
+
+    fn truncate(&self, object: ObjectName, length: u64) -> Result<(), DeviceError> {
+        let failed = |error: io::Error| DeviceError::new(Operation::Truncate, object, &error);
+        sys::position(length).map_err(failed)?;
+        let file = if length == 0 { self.find(object)? } else { Some(self.find_or_create(object)?) };
+        let Some(file) = file else { return Ok(()) };
+        file.set_len(length).map_err(failed)
+    }
+
+    fn length(&self, object: ObjectName) -> Result<Option<u64>, DeviceError> {
+        let Some(file) = self.find(object)? else { return Ok(None) };
+        let metadata = file.metadata();
+        metadata
+            .map(|metadata| Some(metadata.len()))
+            .map_err(|error| DeviceError::new(Operation::Status, object, &error))
+    }
+
+    fn modified_ns(&self, object: ObjectName) -> Result<Option<u64>, DeviceError> {
+        let Some(file) = self.find(object)? else { return Ok(None) };
+        let metadata = file.metadata();
+        metadata
+            .map(|metadata| Some(modified_ns(&metadata)))
+            .map_err(|error| DeviceError::new(Operation::Status, object, &error))
+    }
+
+    fn sync(&self, object: ObjectName) -> Result<(), DeviceError> {
+        let failed = |error: io::Error| DeviceError::new(Operation::Sync, object, &error);
+        if let Some(file) = self.find(object)? {
+            file.sync_data().map_err(failed)?;
+        }
+        let mut unsynced = self.unsynced(object);
+        if *unsynced {
+            let bucket = self.objects.join(format!("{:02x}", object.bucket()));
+            File::open(bucket).and_then(|directory| directory.sync_all()).map_err(failed)?;
+            *unsynced = false;
+        }
+        Ok(())
+    }
+
+    fn remove(&self, object: ObjectName) -> Result<(), DeviceError> {
+        let mut unsynced = self.unsynced(object);
+        let mut descriptors = lock(&self.descriptors);
+        descriptors.remove(object);
+        match fs::remove_file(self.path(object)) {
+            Ok(()) => {
+                *unsynced = true;
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(DeviceError::new(Operation::Remove, object, &error)),
+        }
+    }
+
+    fn sync_all(&self) -> Result<(), DeviceError> {
+        File::open(&self.objects).and_then(|directory| sys::sync_file_system(&directory)).map_err(|error| {
+            let errno = error.raw_os_error().unwrap_or(libc::EIO);
+            DeviceError { operation: Operation::Sync, object: None, errno }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contiguous_pieces_go_out_in_one_write() {
+        let mut runs = Vec::new();
+        let pieces: [(u64, &[u8]); 5] = [(0, b"ab"), (2, b"c"), (3, b""), (10, b"xyz"), (5, b"q")];
+        for_each_run(&pieces, |offset, slices| {
+            runs.push((offset, slices.iter().map(|slice| slice.len()).sum::<usize>()));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(runs, [(0, 3), (10, 3), (5, 1)]);
+    }
+
+    #[test]
+    fn a_file_system_without_holes_gets_zeros() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, [7; 200_000]).unwrap();
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        write_zeros(&file, 10, 150_000).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        assert!(
+            bytes
+                .iter()
+                .enumerate()
+                .all(|(at, byte)| *byte == if (10..150_000).contains(&at) { 0 } else { 7 })
+        );
+    }
+}

@@ -1,0 +1,204 @@
+//! What every device promises, checked on each of them, and against an array of bytes.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+use std::num::NonZeroU64;
+
+use ccpfs_device::{
+    CrashDevice, Device, FaultyDevice, FileDevice, FileDeviceOptions, LimitedDevice, MemoryDevice, ObjectName,
+};
+use ccpfs_types::Extent;
+use proptest::prelude::*;
+
+const OBJECT: ObjectName = ObjectName([0xfe; 20]);
+
+fn on_every_device(test: impl Fn(&dyn Device)) {
+    let directory = tempfile::tempdir().unwrap();
+    test(&FileDevice::open(directory.path(), 0).unwrap());
+    test(&MemoryDevice::new());
+    test(&CrashDevice::new());
+    test(&FaultyDevice::new(MemoryDevice::new()));
+    test(&LimitedDevice::new(MemoryDevice::new(), NonZeroU64::MAX));
+}
+
+fn contents(device: &dyn Device, object: ObjectName) -> Vec<u8> {
+    let mut bytes = vec![0xee; device.length(object).unwrap().unwrap_or(0) as usize + 10];
+    let count = device.read(object, 0, &mut bytes).unwrap();
+    bytes.truncate(count);
+    bytes
+}
+
+#[test]
+fn a_missing_object_reads_as_empty() {
+    on_every_device(|device| {
+        assert_eq!(device.read(OBJECT, 0, &mut [1; 4]), Ok(0));
+        assert_eq!(device.length(OBJECT), Ok(None));
+        assert_eq!(device.modified_ns(OBJECT), Ok(None));
+        device.punch(OBJECT, Extent::WHOLE).unwrap();
+        device.truncate(OBJECT, 0).unwrap();
+        device.write(OBJECT, &[]).unwrap();
+        device.write(OBJECT, &[(100, b"")]).unwrap();
+        device.remove(OBJECT).unwrap();
+        device.sync(OBJECT).unwrap();
+        assert_eq!(device.length(OBJECT), Ok(None));
+    });
+}
+
+#[test]
+fn pieces_land_where_they_belong_and_gaps_read_as_zeros() {
+    on_every_device(|device| {
+        device.write(OBJECT, &[(2, b"ab"), (4, b"cd"), (10, b"xyz"), (0, b"!")]).unwrap();
+        assert_eq!(contents(device, OBJECT), b"!\0abcd\0\0\0\0xyz");
+        let mut bytes = [0; 4];
+        assert_eq!(device.read(OBJECT, 11, &mut bytes), Ok(2));
+        assert_eq!(device.read(OBJECT, 13, &mut bytes), Ok(0));
+        assert_eq!(device.read(OBJECT, u64::MAX, &mut bytes), Ok(0));
+        assert!(device.modified_ns(OBJECT).unwrap().unwrap() > 0);
+        device.sync(OBJECT).unwrap();
+        device.sync_all().unwrap();
+    });
+}
+
+#[test]
+fn thousands_of_small_pieces_are_one_call() {
+    on_every_device(|device| {
+        let bytes: Vec<u8> = (0..30_000u32).map(|value| value as u8).collect();
+        let pieces: Vec<(u64, &[u8])> =
+            bytes.chunks(10).enumerate().map(|(index, piece)| (index as u64 * 10, piece)).collect();
+        device.write(OBJECT, &pieces).unwrap();
+        assert!(contents(device, OBJECT) == bytes);
+    });
+}
+
+#[test]
+fn truncating_and_growing_never_brings_old_bytes_back() {
+    on_every_device(|device| {
+        device.write(OBJECT, &[(0, &[5; 10_000])]).unwrap();
+        device.truncate(OBJECT, 100).unwrap();
+        device.truncate(OBJECT, 10_000).unwrap();
+        let bytes = contents(device, OBJECT);
+        assert!(
+            bytes.len() == 10_000 && bytes[..100] == [5; 100] && bytes[100..].iter().all(|byte| *byte == 0)
+        );
+        device.truncate(OBJECT, 0).unwrap();
+        assert_eq!(device.length(OBJECT), Ok(Some(0)));
+    });
+}
+
+#[test]
+fn punching_keeps_the_length_even_to_the_end_of_file() {
+    on_every_device(|device| {
+        device.write(OBJECT, &[(0, &[7; 20_000])]).unwrap();
+        device.punch(OBJECT, Extent::new(10, 9_000).unwrap()).unwrap();
+        device.punch(OBJECT, Extent::to_eof(15_000)).unwrap();
+        device.punch(OBJECT, Extent::to_eof(30_000)).unwrap();
+        let bytes = contents(device, OBJECT);
+        assert_eq!(bytes.len(), 20_000);
+        for (at, byte) in bytes.iter().enumerate() {
+            let hole = (10..9_000).contains(&at) || at >= 15_000;
+            assert_eq!(*byte, if hole { 0 } else { 7 }, "byte {at}");
+        }
+    });
+}
+
+#[test]
+fn a_removed_object_starts_empty_again() {
+    on_every_device(|device| {
+        device.write(OBJECT, &[(0, b"old contents")]).unwrap();
+        device.remove(OBJECT).unwrap();
+        assert_eq!(device.length(OBJECT), Ok(None));
+        device.write(OBJECT, &[(4, b"x")]).unwrap();
+        assert_eq!(contents(device, OBJECT), b"\0\0\0\0x");
+    });
+}
+
+#[test]
+fn positions_beyond_all_files_are_errors() {
+    on_every_device(|device| {
+        for offset in [u64::MAX, u64::MAX - 1, 1 << 63] {
+            assert_eq!(device.write(OBJECT, &[(offset, b"abc")]).unwrap_err().errno, libc::EFBIG);
+            assert_eq!(device.truncate(OBJECT, offset).unwrap_err().errno, libc::EFBIG);
+        }
+    });
+}
+
+#[test]
+fn more_objects_than_open_files_work_from_many_threads() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = FileDeviceOptions { open_files_max: 3 };
+    let device = FileDevice::open_with(directory.path(), 0, options).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let device = &device;
+            scope.spawn(move || {
+                for round in 0..200u64 {
+                    let object = ObjectName([(round % 10) as u8; 20]);
+                    device.write(object, &[(u64::from(thread) * 200 + round, &[thread + 1])]).unwrap();
+                    device.sync(object).unwrap();
+                }
+            });
+        }
+    });
+    let mut found = 0;
+    for object in 0..10 {
+        found += contents(&device, ObjectName([object; 20])).iter().filter(|byte| **byte > 0).count();
+    }
+    assert_eq!(found, 800);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write(u64, Vec<u8>),
+    Punch(u64, u64),
+    Truncate(u64),
+    Remove,
+    Sync,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..9000u64, proptest::collection::vec(any::<u8>(), 1..3000)).prop_map(|(at, bytes)| Step::Write(at, bytes)),
+        2 => (0..9000u64, 1..6000u64).prop_map(|(start, length)| Step::Punch(start, start + length)),
+        2 => (0..12_000u64).prop_map(Step::Truncate),
+        1 => Just(Step::Remove),
+        1 => Just(Step::Sync),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn files_and_memory_do_what_an_array_of_bytes_does(steps in proptest::collection::vec(step(), 1..20)) {
+        let directory = tempfile::tempdir().unwrap();
+        let file = FileDevice::open(directory.path(), 0).unwrap();
+        let memory = MemoryDevice::new();
+        let mut twin: Vec<u8> = Vec::new();
+        for step in steps {
+            for device in [&file as &dyn Device, &memory] {
+                match &step {
+                    Step::Write(offset, bytes) => device.write(OBJECT, &[(*offset, bytes)]).unwrap(),
+                    Step::Punch(start, end) => device.punch(OBJECT, Extent::new(*start, *end).unwrap()).unwrap(),
+                    Step::Truncate(length) => device.truncate(OBJECT, *length).unwrap(),
+                    Step::Remove => device.remove(OBJECT).unwrap(),
+                    Step::Sync => device.sync(OBJECT).unwrap(),
+                }
+            }
+            match step {
+                Step::Write(offset, bytes) => {
+                    let (start, end) = (offset as usize, offset as usize + bytes.len());
+                    twin.resize(twin.len().max(end), 0);
+                    twin[start..end].copy_from_slice(&bytes);
+                }
+                Step::Punch(start, end) => {
+                    let length = twin.len();
+                    twin[(start as usize).min(length)..(end as usize).min(length)].fill(0);
+                }
+                Step::Truncate(length) => twin.resize(length as usize, 0),
+                Step::Remove => twin.clear(),
+                Step::Sync => {}
+            }
+            prop_assert!(contents(&file, OBJECT) == twin);
+            prop_assert!(contents(&memory, OBJECT) == twin);
+        }
+    }
+}
