@@ -66,7 +66,7 @@ fn deliver(frame: &HubFrame, sink: &mut dyn FrameSink) {
 
 impl Connection for LoopbackConnection {
     fn send(&self, message: &[u8], bulk: &[IoSlice<'_>]) -> Result<(), LinkError> {
-        let bulk: Vec<u8> = bulk.iter().flat_map(|slice| slice.iter().copied()).collect();
+        let bulk = bulk.iter().map(|slice| &slice[..]).collect::<Vec<_>>().concat();
         FrameHeader::new(message.len(), bulk.len()).map_err(LinkError::TooLarge)?;
         let frame = HubFrame { message: message.to_vec(), bulk };
         let give_up = Instant::now() + self.options.stall_timeout;

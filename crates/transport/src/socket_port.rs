@@ -14,7 +14,7 @@ use crate::address::Address;
 use crate::buffer::BufferPool;
 use crate::frame::FrameHeader;
 use crate::listener::Listener;
-use crate::outbound::Written;
+use crate::outbound::{Outbound, Written};
 use crate::port::{Bulk, CloseReason, ConnectionId, Event, PortOptions, SendError, ServerPort, Waker};
 use crate::socket_link::{BULK_SLICE_BYTES, Listed, Next, SocketLink, close_reason};
 use crate::socket_options;
@@ -37,7 +37,10 @@ pub(crate) struct SocketPort {
     poll: mio::Poll,
     kernel_events: mio::Events,
     listener: Listener,
+    /// Clients may be waiting to be accepted.
     accept_pending: bool,
+    /// The process lacked descriptors or memory; housekeeping makes the next attempt.
+    accept_deferred: bool,
     target: Arc<WakeTarget>,
     pool: BufferPool,
     options: PortOptions,
@@ -74,6 +77,7 @@ impl SocketPort {
             kernel_events: mio::Events::with_capacity(EVENTS_PER_WAIT),
             listener,
             accept_pending: false,
+            accept_deferred: false,
             target,
             pool,
             options,
@@ -90,13 +94,14 @@ impl SocketPort {
 
     /// Asks the kernel, blocking at most `timeout` and only if there is nothing to do.
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let idle = self.messages.is_empty()
+        let idle = !self.accept_pending
+            && self.messages.is_empty()
             && self.bulk.is_empty()
             && self.writing.is_empty()
             && self.closed.is_empty();
         let mut limit = if idle { timeout } else { Some(Duration::ZERO) };
         let blocking = limit != Some(Duration::ZERO);
-        if blocking && (self.accept_pending || self.links.values().any(SocketLink::in_bulk)) {
+        if blocking && (self.accept_deferred || self.links.values().any(SocketLink::in_bulk)) {
             limit = Some(limit.map_or(HOUSEKEEPING_INTERVAL, |limit| limit.min(HOUSEKEEPING_INTERVAL)));
         }
         if blocking && !self.options.busy_poll.is_zero() {
@@ -139,16 +144,7 @@ impl SocketPort {
                     let Some(link) = self.links.get_mut(&number) else { continue };
                     link.ending |= event.is_read_closed() || event.is_error();
                     if event.is_readable() || link.ending {
-                        link.readable = true;
-                        if link.listed == Listed::No {
-                            let (listed, list) = if link.in_bulk() {
-                                (Listed::Bulk, &mut self.bulk)
-                            } else {
-                                (Listed::Messages, &mut self.messages)
-                            };
-                            link.listed = listed;
-                            list.push_back(number);
-                        }
+                        list_readable(link, &mut self.messages, &mut self.bulk);
                     }
                     if event.is_writable() && link.write_blocked {
                         link.write_blocked = false;
@@ -178,9 +174,9 @@ impl SocketPort {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.accept_pending = false,
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-                        // Stays pending: the next poll tries again, at the latest after the housekeeping interval.
                         tracing::warn!(%error, "a connection cannot be accepted yet");
-                        return;
+                        self.accept_pending = false;
+                        self.accept_deferred = true;
                     }
                     Some(_) | None => tracing::debug!(%error, "a connection was gone before it was accepted"),
                 },
@@ -198,8 +194,7 @@ impl SocketPort {
         )?;
         self.next_connection += 1;
         let mut link = SocketLink::new(ConnectionId(number), fd);
-        link.listed = Listed::Messages;
-        self.messages.push_back(number);
+        list_readable(&mut link, &mut self.messages, &mut self.bulk);
         self.links.insert(number, link);
         Ok(ConnectionId(number))
     }
@@ -226,14 +221,11 @@ impl SocketPort {
         // Nobody overtakes those who wait for memory already.
         let source = may_take.then_some((&self.pool, &self.target));
         match link.take_frames(source, events) {
-            Ok(Next::Bytes) if !link.readable => link.listed = Listed::No,
-            Ok(Next::Bytes) if link.in_bulk() => {
-                link.listed = Listed::Bulk;
-                self.bulk.push_back(number);
-            }
             Ok(Next::Bytes) => {
-                link.listed = Listed::Messages;
-                self.messages.push_back(number);
+                link.listed = Listed::No;
+                if link.readable {
+                    list_readable(link, &mut self.messages, &mut self.bulk);
+                }
             }
             Ok(Next::Buffer) => {
                 link.listed = Listed::Starved;
@@ -285,6 +277,12 @@ impl SocketPort {
                 link.write_blocked = true;
                 self.watch_writable(number, true);
             }
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                // The peer has gone, but what it sent before still counts; the end shows behind it.
+                link.outbound = Outbound::default();
+                link.ending = true;
+                list_readable(link, &mut self.messages, &mut self.bulk);
+            }
             Err(error) => self.end(number, close_reason(&error)),
         }
     }
@@ -325,6 +323,7 @@ impl SocketPort {
             return;
         }
         self.housekeeping_at = now + HOUSEKEEPING_INTERVAL;
+        self.accept_pending |= std::mem::take(&mut self.accept_deferred);
         let limit = self.options.stall_timeout;
         let stalled: Vec<u64> = self
             .links
@@ -338,6 +337,21 @@ impl SocketPort {
     }
 }
 
+/// Notes that there may be something to read, and where the connection waits for its turn.
+fn list_readable(link: &mut SocketLink, messages: &mut VecDeque<u64>, bulk: &mut VecDeque<u64>) {
+    link.readable = true;
+    if link.listed != Listed::No {
+        return;
+    }
+    if link.in_bulk() {
+        link.listed = Listed::Bulk;
+        bulk.push_back(link.id.0);
+    } else {
+        link.listed = Listed::Messages;
+        messages.push_back(link.id.0);
+    }
+}
+
 impl ServerPort for SocketPort {
     fn poll(&mut self, events: &mut Vec<Event>, timeout: Option<Duration>) -> io::Result<()> {
         self.flush();
@@ -347,10 +361,10 @@ impl ServerPort for SocketPort {
         if reasons.woken {
             events.push(Event::Woken);
         }
+        self.housekeeping();
         self.accept(events);
         self.retry_starved(events);
         self.read_pass(events);
-        self.housekeeping();
         events.append(&mut self.closed);
         Ok(())
     }

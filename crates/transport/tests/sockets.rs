@@ -173,6 +173,28 @@ fn a_transfer_that_stops_half_way_is_ended_and_its_memory_returns() {
 }
 
 #[test]
+fn what_a_client_sent_before_it_went_counts_even_if_it_takes_no_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = unix_address(&directory);
+    let mut port = open(&address);
+    let stream = UnixStream::connect(path(&address)).unwrap();
+    let events = poll_until(&mut *port, |events| !events.is_empty());
+    let Event::Opened { connection, .. } = events[0] else { panic!("{events:?}") };
+    let frame = [&FrameHeader::new(4, 3).unwrap().encode()[..], b"lastxyz"].concat();
+    (&stream).write_all(&frame.repeat(2)).unwrap();
+    drop(stream);
+    port.send(connection, b"to nobody", None).unwrap();
+    port.flush();
+    let events =
+        poll_until(&mut *port, |events| events.iter().any(|event| matches!(event, Event::Closed { .. })));
+    let [Event::Frame { .. }, Event::Frame { .. }, Event::Closed { reason: CloseReason::PeerClosed, .. }] =
+        &events[..]
+    else {
+        panic!("{events:?}")
+    };
+}
+
+#[test]
 fn a_stale_socket_file_is_replaced_and_removed_at_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let address = unix_address(&directory);
