@@ -1,0 +1,281 @@
+//! The threads that talk to a shard's device: tasks in, outcomes back. Device calls block; the shard thread never makes one.
+
+use ccpfs_device::{Device, DeviceError, ObjectName};
+use ccpfs_extent_cache::{JobId, Part};
+use ccpfs_transport::{Buffer, Waker};
+use ccpfs_types::{Extent, ResourceId};
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Of so many tasks at least one is taken from the queue of those that nobody waits for.
+const URGENT_IN_A_ROW_MAX: u32 = 8;
+
+/// The name under which the device keeps a stripe.
+pub(crate) fn object_name(resource: ResourceId) -> ObjectName {
+    let mut name = [0; 20];
+    name[..16].copy_from_slice(&resource.file.0);
+    name[16..].copy_from_slice(&resource.stripe.to_be_bytes());
+    ObjectName(name)
+}
+
+/// Something for the device to do.
+#[derive(Debug)]
+pub(crate) enum Task {
+    Write { resource: ResourceId, job: JobId, bulk: Arc<Buffer>, base: usize, parts: Vec<Part> },
+    Cut { resource: ResourceId, job: JobId, holes: Vec<Extent>, length: Option<u64> },
+    Read { operation: u64, resource: ResourceId, offset: u64, buffer: Buffer },
+    Measure { operation: u64, resource: ResourceId },
+    Sync { operation: u64, resources: Vec<ResourceId> },
+    Remove { operation: u64, resources: Vec<ResourceId> },
+}
+
+/// What is known of a stripe on the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Measure {
+    pub(crate) length_bytes: u64,
+    pub(crate) modified_ns: i64,
+}
+
+/// How a task ended. Errors are `errno`s of Linux.
+#[derive(Debug)]
+pub(crate) enum Done {
+    Job { resource: ResourceId, job: JobId, result: Result<(), i32> },
+    Read { operation: u64, buffer: Buffer, result: Result<u64, i32> },
+    Measured { operation: u64, result: Result<Measure, i32> },
+    Finished { operation: u64, result: Result<(), i32> },
+}
+
+#[derive(Debug, Default)]
+struct Queues {
+    urgent: VecDeque<Task>,
+    others: VecDeque<Task>,
+    urgent_in_a_row: u32,
+    closed: bool,
+}
+
+impl Queues {
+    /// The next task: urgent ones first, but not for ever.
+    fn take(&mut self) -> Option<Task> {
+        let others_turn = self.urgent_in_a_row >= URGENT_IN_A_ROW_MAX && !self.others.is_empty();
+        if !others_turn && let Some(task) = self.urgent.pop_front() {
+            self.urgent_in_a_row += 1;
+            return Some(task);
+        }
+        self.urgent_in_a_row = 0;
+        self.others.pop_front()
+    }
+}
+
+struct Shared {
+    device: Arc<dyn Device>,
+    queues: Mutex<Queues>,
+    tasks: Condvar,
+    done: Mutex<Vec<Done>>,
+    ended: Condvar,
+    waker: Waker,
+}
+
+/// The device threads of one shard. Dropping it ends them after the tasks that they have begun.
+pub(crate) struct DevicePool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    in_flight: usize,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No statement between two that can panic leaves a queue half changed.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl DevicePool {
+    /// Starts `threads` threads named after `shard`. Ended tasks wake the shard through `waker`.
+    pub(crate) fn start(
+        device: Arc<dyn Device>,
+        threads: u32,
+        shard: u32,
+        waker: Waker,
+    ) -> io::Result<DevicePool> {
+        let shared = Arc::new(Shared {
+            device,
+            queues: Mutex::default(),
+            tasks: Condvar::new(),
+            done: Mutex::default(),
+            ended: Condvar::new(),
+            waker,
+        });
+        let mut pool = DevicePool { shared: shared.clone(), threads: Vec::new(), in_flight: 0 };
+        for thread in 0..threads.max(1) {
+            let shared = shared.clone();
+            let name = format!("device-{shard}.{thread}");
+            pool.threads.push(std::thread::Builder::new().name(name).spawn(move || work(&shared))?);
+        }
+        Ok(pool)
+    }
+
+    /// Queues a task; an urgent one goes before those that are not.
+    pub(crate) fn submit(&mut self, task: Task, urgent: bool) {
+        self.in_flight += 1;
+        let mut queues = lock(&self.shared.queues);
+        if urgent {
+            queues.urgent.push_back(task);
+        } else {
+            queues.others.push_back(task);
+        }
+        drop(queues);
+        self.shared.tasks.notify_one();
+    }
+
+    /// Takes what has ended since the last call.
+    pub(crate) fn take_done(&mut self, into: &mut Vec<Done>) {
+        into.append(&mut lock(&self.shared.done));
+        self.in_flight -= into.len();
+    }
+
+    /// Tasks that were submitted and not yet taken back.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Blocks until something has ended. Only with tasks in flight.
+    pub(crate) fn wait_done(&self) {
+        assert!(self.in_flight > 0, "nothing would ever end the wait");
+        let mut done = lock(&self.shared.done);
+        while done.is_empty() {
+            done = self.shared.ended.wait(done).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The device, for calls while the shard does not serve.
+    pub(crate) fn device(&self) -> &dyn Device {
+        &*self.shared.device
+    }
+}
+
+impl Drop for DevicePool {
+    fn drop(&mut self) {
+        lock(&self.shared.queues).closed = true;
+        self.shared.tasks.notify_all();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a device thread has panicked");
+            }
+        }
+    }
+}
+
+fn work(shared: &Shared) {
+    while let Some(task) = next(shared) {
+        let done = execute(&*shared.device, task);
+        lock(&shared.done).push(done);
+        shared.ended.notify_one();
+        shared.waker.wake();
+    }
+}
+
+fn next(shared: &Shared) -> Option<Task> {
+    let mut queues = lock(&shared.queues);
+    loop {
+        if queues.closed {
+            return None;
+        }
+        if let Some(task) = queues.take() {
+            return Some(task);
+        }
+        queues = shared.tasks.wait(queues).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// The `errno` of a device error as it can be sent.
+fn errno(error: &DeviceError) -> i32 {
+    tracing::warn!(%error, "the device failed");
+    if (1..4096).contains(&error.errno) { error.errno } else { libc::EIO }
+}
+
+/// Runs device calls; a panic in them is reported as an input/output error, so that nobody waits for ever.
+fn guarded<T>(call: impl FnOnce() -> Result<T, DeviceError>) -> Result<T, i32> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(result) => result.map_err(|error| errno(&error)),
+        Err(_) => {
+            tracing::error!("a device call has panicked");
+            Err(libc::EIO)
+        }
+    }
+}
+
+fn execute(device: &dyn Device, task: Task) -> Done {
+    match task {
+        Task::Write { resource, job, bulk, base, parts } => {
+            let result = guarded(|| write(device, resource, &bulk[base..], &parts));
+            Done::Job { resource, job, result }
+        }
+        Task::Cut { resource, job, holes, length } => {
+            Done::Job { resource, job, result: guarded(|| cut(device, resource, &holes, length)) }
+        }
+        Task::Read { operation, resource, offset, mut buffer } => {
+            let object = object_name(resource);
+            let result = guarded(|| {
+                let bytes = device.read(object, offset, &mut buffer)?;
+                Ok((bytes, device.length(object)?.unwrap_or(0)))
+            });
+            let result = result.map(|(bytes, length)| {
+                buffer.truncate(bytes);
+                length
+            });
+            Done::Read { operation, buffer, result }
+        }
+        Task::Measure { operation, resource } => {
+            Done::Measured { operation, result: guarded(|| measure(device, resource)) }
+        }
+        Task::Sync { operation, resources } => {
+            let result = guarded(|| resources.iter().try_for_each(|id| device.sync(object_name(*id))));
+            Done::Finished { operation, result }
+        }
+        Task::Remove { operation, resources } => {
+            let result = guarded(|| resources.iter().try_for_each(|id| device.remove(object_name(*id))));
+            Done::Finished { operation, result }
+        }
+    }
+}
+
+fn write(device: &dyn Device, resource: ResourceId, bulk: &[u8], parts: &[Part]) -> Result<(), DeviceError> {
+    let pieces: Vec<(u64, &[u8])> = parts
+        .iter()
+        .map(|part| {
+            let start = index(part.bulk_offset);
+            (part.extent.start(), &bulk[start..start + index(part.extent.length())])
+        })
+        .collect();
+    device.write(object_name(resource), &pieces)
+}
+
+fn cut(
+    device: &dyn Device,
+    resource: ResourceId,
+    holes: &[Extent],
+    length: Option<u64>,
+) -> Result<(), DeviceError> {
+    let object = object_name(resource);
+    for hole in holes {
+        device.punch(object, *hole)?;
+    }
+    match length {
+        Some(length) => device.truncate(object, length),
+        None => Ok(()),
+    }
+}
+
+fn measure(device: &dyn Device, resource: ResourceId) -> Result<Measure, DeviceError> {
+    let object = object_name(resource);
+    let modified_ns = device.modified_ns(object)?.unwrap_or(0);
+    Ok(Measure {
+        length_bytes: device.length(object)?.unwrap_or(0),
+        modified_ns: i64::try_from(modified_ns).unwrap_or(i64::MAX),
+    })
+}
+
+fn index(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("offsets in a frame's bulk were checked against its length")
+}
