@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 use ccpfs_types::Extent;
 use thiserror::Error;
@@ -43,6 +44,44 @@ pub trait Device: Send + Sync {
 
     /// Makes everything that was done before the call durable.
     fn sync_all(&self) -> Result<(), DeviceError>;
+}
+
+impl<D: Device + ?Sized> Device for Arc<D> {
+    fn write(&self, object: ObjectName, pieces: &[(u64, &[u8])]) -> Result<(), DeviceError> {
+        (**self).write(object, pieces)
+    }
+
+    fn read(&self, object: ObjectName, offset: u64, buffer: &mut [u8]) -> Result<usize, DeviceError> {
+        (**self).read(object, offset, buffer)
+    }
+
+    fn punch(&self, object: ObjectName, extent: Extent) -> Result<(), DeviceError> {
+        (**self).punch(object, extent)
+    }
+
+    fn truncate(&self, object: ObjectName, length: u64) -> Result<(), DeviceError> {
+        (**self).truncate(object, length)
+    }
+
+    fn length(&self, object: ObjectName) -> Result<Option<u64>, DeviceError> {
+        (**self).length(object)
+    }
+
+    fn modified_ns(&self, object: ObjectName) -> Result<Option<u64>, DeviceError> {
+        (**self).modified_ns(object)
+    }
+
+    fn sync(&self, object: ObjectName) -> Result<(), DeviceError> {
+        (**self).sync(object)
+    }
+
+    fn remove(&self, object: ObjectName) -> Result<(), DeviceError> {
+        (**self).remove(object)
+    }
+
+    fn sync_all(&self) -> Result<(), DeviceError> {
+        (**self).sync_all()
+    }
 }
 
 /// What a device was doing when it failed.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
 use ccpfs_device::{
     CrashDevice, Device, FaultyDevice, FileDevice, FileDeviceOptions, LimitedDevice, MemoryDevice, ObjectName,
@@ -18,7 +19,8 @@ fn on_every_device(test: impl Fn(&dyn Device)) {
     test(&MemoryDevice::new());
     test(&CrashDevice::new());
     test(&FaultyDevice::new(MemoryDevice::new()));
-    test(&LimitedDevice::new(MemoryDevice::new(), NonZeroU64::MAX));
+    let shared: Arc<dyn Device> = Arc::new(MemoryDevice::new());
+    test(&LimitedDevice::new(shared, NonZeroU64::MAX));
 }
 
 fn contents(device: &dyn Device, object: ObjectName) -> Vec<u8> {

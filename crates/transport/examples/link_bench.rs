@@ -1,6 +1,6 @@
 //! Measures one port: small requests and replies from many connections, one at a time, and bulk.
 //!
-//! `cargo run --release -p ccpfs-transport --example link_bench [seconds per row]`
+//! `cargo run --release -p ccpfs-transport --example link_bench [seconds per row [part of a load's name]]`
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use ccpfs_transport::{
     Address, BufferPool, Connection, Event, FrameSink, PortOptions, Wait, connect, listen,
 };
 
-/// A frame's bulk as one scenario wants it.
+/// One load.
 #[derive(Clone, Copy)]
 struct Row {
     name: &'static str,
@@ -45,6 +45,7 @@ impl FrameSink for Count {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let seconds = std::env::args().nth(1).map_or(Ok(1.0), |text| text.parse())?;
+    let wanted = std::env::args().nth(2).unwrap_or_default();
     let run = Duration::from_secs_f64(seconds);
     let socket = std::env::temp_dir().join(format!("ccpfs-link-bench-{}.sock", std::process::id()));
     let addresses = [
@@ -54,7 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ];
     println!("{:<10} {:<26} {:>12} {:>12} {:>12}", "provider", "load", "requests/s", "us/request", "MiB/s");
     for address in &addresses {
-        for row in ROWS {
+        for row in ROWS.into_iter().filter(|row| row.name.contains(&wanted)) {
             measure(address, row, run)?;
         }
     }

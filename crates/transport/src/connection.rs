@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -85,7 +86,11 @@ pub struct ConnectOptions {
 
 impl Default for ConnectOptions {
     fn default() -> Self {
-        ConnectOptions { busy_poll: Duration::ZERO, stall_timeout: Duration::from_secs(60) }
+        ConnectOptions {
+            busy_poll: Duration::ZERO,
+            stall_timeout: Duration::from_secs(60),
+            descriptor_min: 0,
+        }
     }
 }
 
@@ -137,6 +142,22 @@ impl LinkError {
             None => LinkError::Os { errno: libc::EIO },
         }
     }
+}
+
+/// Has all later connections of this process use descriptors of at least `minimum`, as far as the process's limit
+/// allows. Without a call, the lowest free ones are used.
+///
+/// A library inside other people's programs keeps clear of the low numbers, which shells and daemons
+/// take for themselves. The setting is the process's, as the descriptors are.
+pub fn set_descriptor_minimum(minimum: i32) {
+    DESCRIPTOR_MINIMUM.store(minimum, Ordering::Relaxed);
+}
+
+static DESCRIPTOR_MINIMUM: AtomicI32 = AtomicI32::new(0);
+
+/// What [`set_descriptor_minimum`] was told last.
+pub(crate) fn descriptor_minimum() -> i32 {
+    DESCRIPTOR_MINIMUM.load(Ordering::Relaxed)
 }
 
 /// Connects to a server's shard with default options. `timeout` bounds each connection attempt, but not the

@@ -26,6 +26,7 @@ pub use address::{Address, AddressError};
 pub use buffer::{Buffer, BufferPool};
 pub use connection::{
     ConnectError, ConnectOptions, Connection, FrameSink, LinkError, Received, Wait, connect, connect_with,
+    set_descriptor_minimum,
 };
 pub use frame::{
     FRAME_BULK_BYTES_MAX, FRAME_FORMAT_VERSION, FRAME_HEADER_BYTES, FRAME_MESSAGE_BYTES_MAX, FrameError,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::address::Address;
 use crate::buffer::{Buffer, BufferPool};
-use crate::connection::ConnectOptions;
+use crate::connection::{ConnectOptions, descriptor_minimum};
 use crate::frame::FrameHeader;
 use crate::loopback_client::LoopbackConnection;
 use crate::port::{Bulk, CloseReason, ConnectionId, Event, PortOptions, SendError, ServerPort, Waker};
@@ -63,7 +63,7 @@ impl HubFrame {
 pub(crate) fn connect(name: &str, options: ConnectOptions) -> io::Result<LoopbackConnection> {
     let hub = lock(&HUBS).get(name).and_then(Weak::upgrade);
     let hub = hub.ok_or_else(|| io::Error::from_raw_os_error(libc::ECONNREFUSED))?;
-    let readiness = Arc::new(EventFd::new()?);
+    let readiness = Arc::new(EventFd::new()?.moved_up(descriptor_minimum()));
     let link = HubLink {
         to_server: VecDeque::new(),
         to_server_bytes: 0,

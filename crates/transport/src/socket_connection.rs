@@ -8,7 +8,9 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::connection::{ConnectOptions, Connection, FrameSink, LinkError, Received, Wait};
+use crate::connection::{
+    ConnectOptions, Connection, FrameSink, LinkError, Received, Wait, descriptor_minimum,
+};
 use crate::frame::FrameHeader;
 use crate::inbound::{Head, Inbound};
 use crate::socket_options::{self, Family};
@@ -55,6 +57,7 @@ impl SocketConnection {
     }
 
     fn new(fd: OwnedFd, family: Family, options: ConnectOptions) -> io::Result<SocketConnection> {
+        let fd = sys::moved_up(fd, descriptor_minimum());
         // The descriptor itself stays blocking: every call on it says that it must not block.
         socket_options::prepare(fd.as_raw_fd(), family, options.stall_timeout)?;
         Ok(SocketConnection {

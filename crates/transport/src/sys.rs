@@ -93,6 +93,20 @@ pub(crate) fn set_option(fd: RawFd, level: i32, name: i32, value: i32) -> io::Re
         .map(drop)
 }
 
+/// The same open file under a descriptor of at least `minimum`; unchanged where the process's limit forbids that.
+pub(crate) fn moved_up(fd: OwnedFd, minimum: RawFd) -> OwnedFd {
+    if fd.as_raw_fd() >= minimum {
+        return fd;
+    }
+    // SAFETY: a plain system call; the result is checked before it is used.
+    let number = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, minimum) };
+    if number < 0 {
+        return fd;
+    }
+    // SAFETY: the descriptor is fresh and owned by nobody else.
+    unsafe { OwnedFd::from_raw_fd(number) }
+}
+
 /// The process at the other end of a Unix socket, if the system tells.
 pub(crate) fn peer_process(fd: RawFd) -> Option<i32> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
@@ -168,6 +182,11 @@ impl EventFd {
         let number = RawFd::try_from(number).map_err(io::Error::other)?;
         // SAFETY: the descriptor is fresh and owned by nobody else.
         Ok(EventFd(unsafe { OwnedFd::from_raw_fd(number) }))
+    }
+
+    /// The same counter under a descriptor of at least `minimum`, where possible.
+    pub(crate) fn moved_up(self, minimum: RawFd) -> EventFd {
+        EventFd(moved_up(self.0, minimum))
     }
 
     /// Makes the descriptor readable.

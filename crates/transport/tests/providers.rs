@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ccpfs_transport::{
     BufferPool, CloseReason, Event, FRAME_BULK_BYTES_MAX, FRAME_MESSAGE_BYTES_MAX, LinkError, ListenError,
-    PortOptions, Received, SendError, Wait, connect, listen,
+    PortOptions, Received, SendError, Wait, connect, listen, set_descriptor_minimum,
 };
 use common::{Collector, Echo, PATIENCE, addresses, dial, open, pattern, poll_until, receive_one};
 
@@ -354,6 +354,20 @@ fn nobody_listening_is_an_error_that_names_the_address() {
         let Err(error) = connect(&address, Duration::from_secs(1)) else { panic!("connected to {address}") };
         assert!(error.to_string().contains(&address.to_string()), "{error}");
     }
+}
+
+#[test]
+fn descriptors_keep_clear_of_low_numbers_on_request() {
+    on_every_provider(|address| {
+        let echo = Echo::start(open(address));
+        for (minimum, at_least) in [(300, 300), (i32::MAX, 0), (0, 0)] {
+            set_descriptor_minimum(minimum);
+            let connection = dial(&echo.address);
+            assert!(connection.readiness() >= at_least);
+            connection.send(b"hi", &[]).unwrap();
+            assert_eq!(receive_one(&*connection).0, b"hi");
+        }
+    });
 }
 
 #[test]
