@@ -86,11 +86,7 @@ pub struct ConnectOptions {
 
 impl Default for ConnectOptions {
     fn default() -> Self {
-        ConnectOptions {
-            busy_poll: Duration::ZERO,
-            stall_timeout: Duration::from_secs(60),
-            descriptor_min: 0,
-        }
+        ConnectOptions { busy_poll: Duration::ZERO, stall_timeout: Duration::from_secs(60) }
     }
 }
 
