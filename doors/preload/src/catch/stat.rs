@@ -1,0 +1,243 @@
+//! `stat` and its relatives: the kernel's answer for the stub, with size, blocks and modification time of the file.
+
+use super::position::{flush_before_times, may_hold_data};
+use super::same;
+use crate::inside;
+use crate::open::may_be_stub;
+use crate::real::{self, checked};
+use crate::reply::Errno;
+use crate::{session, table, translate};
+use ccpfs_client::FsError;
+use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_uint, timespec};
+
+use std::ffi::CStr;
+use std::mem;
+use std::os::fd::BorrowedFd;
+
+/// The structure, apart from the function of the same name.
+type Stat = libc::stat;
+
+/// Completes what the kernel said of the file at a path. Returns whether it was a stub.
+///
+/// # Errors
+/// The errno of asking the servers.
+fn complete(at: c_int, path: &CStr, found: &mut Stat, flags: c_int) -> Result<bool, Errno> {
+    if let Some((fd, open)) = table::find_stub(found.st_dev, found.st_ino) {
+        // Not through another descriptor of the stub: closing that would drop the record locks of the program.
+        *found = translate::stat(&open, fd)?;
+        return Ok(true);
+    }
+    if path.is_empty() {
+        return stat_descriptor(at, found);
+    }
+    let follow = if flags & AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
+    let how = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY | follow;
+    // SAFETY: the path is a string.
+    let fd = unsafe { real::openat64(at, path.as_ptr(), how, 0) };
+    if fd < 0 {
+        return Ok(false); // Without permission to read the stub there is no size to be had.
+    }
+    let answer = stat_descriptor(fd, found);
+    real::close_plain(fd);
+    answer
+}
+
+fn stat_descriptor(fd: c_int, found: &mut Stat) -> Result<bool, Errno> {
+    // SAFETY: the caller keeps the descriptor open.
+    let stub = unsafe { BorrowedFd::borrow_raw(fd) };
+    match session::client()?.stat_fd(stub) {
+        Ok(known) => {
+            found.st_size = known.st_size;
+            found.st_blocks = known.st_blocks;
+            found.st_blksize = known.st_blksize;
+            (found.st_mtime, found.st_mtime_nsec) = (known.st_mtime, known.st_mtime_nsec);
+            Ok(true)
+        }
+        Err(FsError::NotAStub(..)) => Ok(false),
+        Err(error) => Err(session::failed(&error)),
+    }
+}
+
+/// `fstatat`.
+///
+/// # Safety
+/// As `fstatat`.
+unsafe fn stat_at(at: c_int, path: *const c_char, to: *mut Stat, flags: c_int) -> c_int {
+    // SAFETY: as the caller promises.
+    let name = || unsafe { CStr::from_ptr(path) };
+    if flags & libc::AT_EMPTY_PATH != 0 && (path.is_null() || name().is_empty()) {
+        // SAFETY: as the caller promises.
+        return unsafe { stat_fd(at, to) };
+    }
+    // SAFETY: as the caller promises.
+    let answer = unsafe { real::fstatat(at, path, to, flags) };
+    // SAFETY: the kernel has filled the structure.
+    if answer != 0 || inside::is_inside() || !may_be_stub(unsafe { &*to }) {
+        return answer;
+    }
+    // SAFETY: the kernel has filled the structure.
+    crate::reply::reply(|| complete(at, name(), unsafe { &mut *to }, flags).map(|_| 0))
+}
+
+/// `fstat`.
+///
+/// # Safety
+/// As `fstat`.
+unsafe fn stat_fd(fd: c_int, to: *mut Stat) -> c_int {
+    if let Some(open) = table::find(fd) {
+        return crate::reply::reply(|| {
+            let known = translate::stat(&open, fd)?;
+            // SAFETY: as the caller promises.
+            unsafe { to.write(known) };
+            Ok(0)
+        });
+    }
+    // SAFETY: as the caller promises.
+    unsafe { real::fstatat(fd, c"".as_ptr(), to, libc::AT_EMPTY_PATH) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn stat64(path: *const c_char, to: *mut Stat) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { stat_at(AT_FDCWD, path, to, 0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lstat64(path: *const c_char, to: *mut Stat) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { stat_at(AT_FDCWD, path, to, AT_SYMLINK_NOFOLLOW) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fstat64(fd: c_int, to: *mut Stat) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { stat_fd(fd, to) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fstatat64(at: c_int, path: *const c_char, to: *mut Stat, flags: c_int) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { stat_at(at, path, to, flags) }
+}
+
+/// The names that programs built against older C libraries call.
+mod older {
+    use super::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, Stat, c_char, c_int, stat_at, stat_fd};
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn __xstat64(_version: c_int, path: *const c_char, to: *mut Stat) -> c_int {
+        // SAFETY: as the caller promises; there is one version of the structure.
+        unsafe { stat_at(AT_FDCWD, path, to, 0) }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn __lxstat64(_version: c_int, path: *const c_char, to: *mut Stat) -> c_int {
+        // SAFETY: as the caller promises.
+        unsafe { stat_at(AT_FDCWD, path, to, AT_SYMLINK_NOFOLLOW) }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn __fxstat64(_version: c_int, fd: c_int, to: *mut Stat) -> c_int {
+        // SAFETY: as the caller promises.
+        unsafe { stat_fd(fd, to) }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn __fxstatat64(
+        _version: c_int,
+        at: c_int,
+        path: *const c_char,
+        to: *mut Stat,
+        flags: c_int,
+    ) -> c_int {
+        // SAFETY: as the caller promises.
+        unsafe { stat_at(at, path, to, flags) }
+    }
+
+    super::same! {
+        __xstat = __xstat64(version: c_int, path: *const c_char, to: *mut Stat) -> c_int;
+        __lxstat = __lxstat64(version: c_int, path: *const c_char, to: *mut Stat) -> c_int;
+        __fxstat = __fxstat64(version: c_int, fd: c_int, to: *mut Stat) -> c_int;
+        __fxstatat = __fxstatat64(
+            version: c_int, at: c_int, path: *const c_char, to: *mut Stat, flags: c_int
+        ) -> c_int;
+    }
+}
+
+/// # Safety
+/// As `statx`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn statx(
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    to: *mut libc::statx,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    let answer = unsafe { real::statx(at, path, flags, mask | libc::STATX_BASIC_STATS, to) };
+    if answer != 0 || inside::is_inside() {
+        return answer;
+    }
+    // SAFETY: the kernel has filled the structure.
+    let found = unsafe { &mut *to };
+    // SAFETY: all-zero bytes are a value of the plain structure.
+    let mut plain: Stat = unsafe { mem::zeroed() };
+    plain.st_mode = u32::from(found.stx_mode);
+    plain.st_dev = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
+    plain.st_ino = found.stx_ino;
+    plain.st_size = found.stx_size.cast_signed();
+    if !may_be_stub(&plain) {
+        return answer;
+    }
+    // SAFETY: as the caller promises.
+    let name = if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } };
+    crate::reply::reply(|| {
+        if complete(at, name, &mut plain, flags)? {
+            found.stx_size = plain.st_size.cast_unsigned();
+            found.stx_blocks = plain.st_blocks.cast_unsigned();
+            found.stx_mtime.tv_sec = plain.st_mtime;
+            found.stx_mtime.tv_nsec = u32::try_from(plain.st_mtime_nsec).unwrap_or(0);
+        }
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn futimens(fd: c_int, times: *const timespec) -> c_int {
+    if let Some(open) = table::find(fd) {
+        flush_before_times(Some(&open));
+    }
+    // SAFETY: as the caller promises.
+    unsafe { real::futimens(fd, times) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn utimensat(at: c_int, path: *const c_char, times: *const timespec, flags: c_int) -> c_int {
+    if path.is_null() {
+        // SAFETY: as the caller promises; a null path means the descriptor itself.
+        return unsafe { futimens(at, times) };
+    }
+    // SAFETY: as the caller promises.
+    if !inside::is_inside() && may_hold_data(at, unsafe { CStr::from_ptr(path) }) {
+        flush_before_times(None);
+    }
+    // SAFETY: as the caller promises.
+    unsafe { real::utimensat(at, path, times, flags) }
+}
+
+/// Whether a file is where a path leads, for renames; its device and inode.
+pub(super) fn identity(at: c_int, path: &CStr) -> Option<Stat> {
+    // SAFETY: all-zero bytes are a value of the plain structure.
+    let mut found: Stat = unsafe { mem::zeroed() };
+    // SAFETY: the path is a string, the structure is ours.
+    let answer = unsafe { real::fstatat(at, path.as_ptr(), &raw mut found, AT_SYMLINK_NOFOLLOW) };
+    checked(answer).ok().map(|_| found)
+}
+
+same! {
+    stat = stat64(path: *const c_char, to: *mut Stat) -> c_int;
+    lstat = lstat64(path: *const c_char, to: *mut Stat) -> c_int;
+    fstat = fstat64(fd: c_int, to: *mut Stat) -> c_int;
+    fstatat = fstatat64(at: c_int, path: *const c_char, to: *mut Stat, flags: c_int) -> c_int;
+}

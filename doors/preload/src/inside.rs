@@ -1,0 +1,113 @@
+//! Inside the client library: its own files, sockets and threads are none of ccPFS's business.
+//!
+//! *What*: a depth counter per thread; descriptors that the client library opens are moved to high numbers, where
+//! programs do not count on finding free ones, and are protected from a program that closes whatever it finds.
+//! *Invariants*: a thread that the client library starts stays inside for its whole life and takes no signals.
+
+use crate::{real, table};
+use libc::{c_int, c_void, pthread_attr_t, pthread_t, sigset_t};
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+thread_local! {
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether the calling thread works for the client library.
+#[inline]
+pub(crate) fn is_inside() -> bool {
+    DEPTH.with(|depth| depth.get() > 0)
+}
+
+/// The calling thread works for the client library while this lives.
+pub(crate) struct Inside(());
+
+impl Inside {
+    /// Enters.
+    pub(crate) fn enter() -> Inside {
+        DEPTH.with(|depth| depth.set(depth.get() + 1));
+        Inside(())
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        DEPTH.with(|depth| depth.set(depth.get() - 1));
+    }
+}
+
+/// Where descriptors of the client library are put: below the usual limit of 1024, above what programs use by number.
+fn first_high_fd() -> c_int {
+    let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
+    // SAFETY: the structure is ours.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    let usable = c_int::try_from(limit.rlim_cur.min(1024)).expect("at most 1024");
+    (usable - 256).max(usable / 2)
+}
+
+/// Takes a descriptor that the client library has just opened: moves it up and marks it as internal. Returns its number.
+pub(crate) fn adopt(fd: c_int) -> c_int {
+    if fd < 0 {
+        return fd;
+    }
+    let saved = real::errno();
+    // SAFETY: plain integers.
+    let flags = unsafe { real::fcntl64(fd, libc::F_GETFD, 0) };
+    let command = if flags & libc::FD_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+    let from = usize::try_from(first_high_fd()).expect("positive");
+    // SAFETY: plain integers.
+    let moved = unsafe { real::fcntl64(fd, command, from) };
+    let kept = if moved >= 0 {
+        real::close_plain(fd);
+        moved
+    } else {
+        fd
+    };
+    table::mark_internal(kept);
+    real::set_errno(saved);
+    kept
+}
+
+/// What a new thread of the client library shall do.
+struct Start {
+    function: extern "C" fn(*mut c_void) -> *mut c_void,
+    argument: *mut c_void,
+}
+
+extern "C" fn run_inside(start: *mut c_void) -> *mut c_void {
+    // SAFETY: `start_thread` made this from a box and gave it to this thread alone.
+    let start = unsafe { Box::from_raw(start.cast::<Start>()) };
+    let _inside = Inside::enter();
+    (start.function)(start.argument)
+}
+
+/// Starts a thread of the client library: inside from its first instruction, and with all signals blocked, so that
+/// handlers of the program run on the program's threads.
+///
+/// # Safety
+/// As `pthread_create`.
+pub(crate) unsafe fn start_thread(
+    thread: *mut pthread_t,
+    attributes: *const pthread_attr_t,
+    function: extern "C" fn(*mut c_void) -> *mut c_void,
+    argument: *mut c_void,
+) -> c_int {
+    let start = Box::into_raw(Box::new(Start { function, argument }));
+    let mut all = MaybeUninit::<sigset_t>::uninit();
+    let mut before = MaybeUninit::<sigset_t>::uninit();
+    // SAFETY: the sets are ours; `before` is written by the first call.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+    }
+    // SAFETY: as the caller promises; `start` lives until the thread takes it.
+    let answer = unsafe { real::pthread_create(thread, attributes, run_inside, start.cast()) };
+    // SAFETY: `before` was filled above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    if answer != 0 {
+        // SAFETY: no thread was started, so the box is still ours.
+        drop(unsafe { Box::from_raw(start) });
+    }
+    answer
+}

@@ -1,0 +1,54 @@
+//! The life of the process: its start, forks, and end.
+
+use crate::{real, session, stdio, table};
+use libc::{c_char, c_int};
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char) = start;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;
+
+/// Runs before the program. glibc passes the program's arguments to constructors.
+unsafe extern "C" fn start(_count: c_int, _arguments: *const *const c_char, variables: *const *const c_char) {
+    // SAFETY: the handlers are functions of this library, which is never unloaded.
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child)) };
+    // SAFETY: glibc passes the environment.
+    unsafe { crate::spawn::inherit(variables) };
+}
+
+/// Runs after the program's own exit handlers. The C library flushes its streams once more after this.
+extern "C" fn end() {
+    finish();
+}
+
+/// Before the process ends, in whatever way.
+pub(crate) fn finish() {
+    if session::started().is_some() {
+        stdio::flush_streams();
+    }
+    session::finish();
+}
+
+extern "C" fn before_fork() {
+    session::before_fork();
+}
+
+extern "C" fn after_fork_in_parent() {
+    session::after_fork_in_parent();
+}
+
+/// The child has the descriptors and no client: the parent's connections are closed here, so that they end with the
+/// parent, and files are attached anew when they are used.
+extern "C" fn after_fork_in_child() {
+    session::after_fork_in_child();
+    for fd in table::known(0, c_int::MAX) {
+        if table::is_internal(fd) {
+            table::remove(fd);
+            real::close_plain(fd);
+        }
+    }
+    crate::open::forget_all_locks();
+}

@@ -1,0 +1,265 @@
+//! Reads, writes, offsets and sizes of POSIX in terms of the client's files.
+
+use crate::real::{self, checked};
+use crate::reply::Errno;
+use crate::session::{self, failed};
+use crate::table::OpenRef;
+use ccpfs_client::File;
+use libc::{c_int, off_t};
+use std::io::{IoSlice, IoSliceMut};
+
+/// Most bytes that one call moves, as in Linux.
+const CALL_BYTES_MAX: usize = 0x7fff_f000;
+
+/// Bytes in a list of buffers.
+fn total<'a>(lengths: impl Iterator<Item = &'a [u8]>) -> Result<usize, Errno> {
+    let sum = lengths.map(<[u8]>::len).try_fold(0_usize, usize::checked_add).ok_or(libc::EINVAL)?;
+    if sum > CALL_BYTES_MAX { Err(libc::EINVAL) } else { Ok(sum) }
+}
+
+/// An offset that the program gave.
+fn position(at: off_t) -> Result<u64, Errno> {
+    u64::try_from(at).map_err(|_| libc::EINVAL)
+}
+
+/// Moves the offset that all descriptors of an open file share, in one step, and returns where it was.
+///
+/// The kernel adds under its own lock, so two processes that share the offset never get the same bytes.
+fn reserve(fd: c_int, bytes: usize) -> Result<u64, Errno> {
+    let step = off_t::try_from(bytes).map_err(|_| libc::EINVAL)?;
+    // SAFETY: plain integers.
+    let end = unsafe { real::lseek64(fd, step, libc::SEEK_CUR) };
+    if end < 0 { Err(real::errno()) } else { position(end - step) }
+}
+
+/// Moves the offset back by what was reserved and not used.
+fn give_back(fd: c_int, bytes: usize) {
+    if bytes > 0 {
+        let step = off_t::try_from(bytes).expect("was reserved");
+        // SAFETY: plain integers.
+        unsafe { real::lseek64(fd, -step, libc::SEEK_CUR) };
+    }
+}
+
+/// `read`: at the offset, which moves.
+///
+/// # Errors
+/// `EBADF` when not open for reading; the errno of the read.
+pub(crate) fn read(open: &OpenRef, fd: c_int, to: &mut [IoSliceMut<'_>]) -> Result<isize, Errno> {
+    if !open.is_readable() {
+        return Err(libc::EBADF);
+    }
+    let wanted = total(to.iter().map(|buffer| &**buffer))?;
+    if wanted == 0 {
+        return Ok(0);
+    }
+    let file = open.file(fd)?;
+    let at = reserve(fd, wanted)?;
+    let read = file.read_vectored_at(to, at).map_err(|e| failed(&e));
+    give_back(fd, wanted - read.as_ref().copied().unwrap_or(0));
+    read.map(usize::cast_signed)
+}
+
+/// `pread`.
+///
+/// # Errors
+/// `EBADF` when not open for reading, `EINVAL` for a negative offset; the errno of the read.
+pub(crate) fn read_at(open: &OpenRef, fd: c_int, to: &mut [IoSliceMut<'_>], at: off_t) -> Result<isize, Errno> {
+    if !open.is_readable() {
+        return Err(libc::EBADF);
+    }
+    let at = position(at)?;
+    total(to.iter().map(|buffer| &**buffer))?;
+    open.file(fd)?.read_vectored_at(to, at).map(usize::cast_signed).map_err(|e| failed(&e))
+}
+
+/// `write`: at the offset, which moves, or at the end for `O_APPEND`.
+///
+/// # Errors
+/// `EBADF` when not open for writing; the errno of the write.
+pub(crate) fn write(open: &OpenRef, fd: c_int, from: &[IoSlice<'_>]) -> Result<isize, Errno> {
+    if !open.is_writable() {
+        return Err(libc::EBADF);
+    }
+    let wanted = total(from.iter().map(|buffer| &**buffer))?;
+    if wanted == 0 {
+        return Ok(0);
+    }
+    if open.flags() & libc::O_APPEND != 0 {
+        return append(open, fd, from, wanted);
+    }
+    let file = open.file(fd)?;
+    let at = reserve(fd, wanted)?;
+    let written = file.write_vectored_at(from, at).map_err(|e| failed(&e));
+    give_back(fd, wanted - written.as_ref().copied().unwrap_or(0));
+    let written = written?;
+    settle(open, file)?;
+    Ok(written.cast_signed())
+}
+
+fn append(open: &OpenRef, fd: c_int, from: &[IoSlice<'_>], wanted: usize) -> Result<isize, Errno> {
+    let file = open.file(fd)?;
+    let end = file.append(from).map_err(|e| failed(&e))?;
+    let end = off_t::try_from(end).map_err(|_| libc::EFBIG)?;
+    // SAFETY: plain integers.
+    unsafe { real::lseek64(fd, end, libc::SEEK_SET) };
+    settle(open, file)?;
+    Ok(wanted.cast_signed())
+}
+
+/// `pwrite`. As in Linux, a file open with `O_APPEND` is appended to.
+///
+/// # Errors
+/// `EBADF` when not open for writing, `EINVAL` for a negative offset; the errno of the write.
+pub(crate) fn write_at(open: &OpenRef, fd: c_int, from: &[IoSlice<'_>], at: off_t) -> Result<isize, Errno> {
+    if !open.is_writable() {
+        return Err(libc::EBADF);
+    }
+    let at = position(at)?;
+    let wanted = total(from.iter().map(|buffer| &**buffer))?;
+    if wanted == 0 {
+        return Ok(0);
+    }
+    let file = open.file(fd)?;
+    let written = if open.flags() & libc::O_APPEND != 0 {
+        file.append(from).map(|_| wanted)
+    } else {
+        file.write_vectored_at(from, at)
+    };
+    let written = written.map_err(|e| failed(&e))?;
+    settle(open, file)?;
+    Ok(written.cast_signed())
+}
+
+/// After a write: `O_SYNC` and `O_DSYNC` wait for the device; at the end of the process nothing may stay behind.
+fn settle(open: &OpenRef, file: &File) -> Result<(), Errno> {
+    if open.flags() & (libc::O_SYNC | libc::O_DSYNC) != 0 {
+        file.sync().map_err(|e| failed(&e))
+    } else if session::is_exiting() {
+        file.flush().map_err(|e| failed(&e))
+    } else {
+        Ok(())
+    }
+}
+
+/// `lseek`. A file has data from its start to its end, and one hole behind that.
+///
+/// # Errors
+/// `EINVAL` and `ENXIO` as the system call; the errno of asking for the size.
+pub(crate) fn seek(open: &OpenRef, fd: c_int, offset: off_t, whence: c_int) -> Result<off_t, Errno> {
+    let target = match whence {
+        libc::SEEK_END => size(open, fd)?.checked_add(offset).ok_or(libc::EOVERFLOW)?,
+        libc::SEEK_DATA | libc::SEEK_HOLE => {
+            let size = size(open, fd)?;
+            if offset < 0 || offset >= size {
+                return Err(libc::ENXIO);
+            }
+            if whence == libc::SEEK_DATA { offset } else { size }
+        }
+        _ => return seek_plain(fd, offset, whence),
+    };
+    seek_plain(fd, target, libc::SEEK_SET)
+}
+
+fn seek_plain(fd: c_int, offset: off_t, whence: c_int) -> Result<off_t, Errno> {
+    // SAFETY: plain integers.
+    let position = unsafe { real::lseek64(fd, offset, whence) };
+    if position < 0 { Err(real::errno()) } else { Ok(position) }
+}
+
+/// The size of the file.
+///
+/// # Errors
+/// The errno of asking for it.
+pub(crate) fn size(open: &OpenRef, fd: c_int) -> Result<off_t, Errno> {
+    let size = open.file(fd)?.size().map_err(|e| failed(&e))?;
+    off_t::try_from(size).map_err(|_| libc::EOVERFLOW)
+}
+
+/// `ftruncate`.
+///
+/// # Errors
+/// `EINVAL` when not open for writing or negative; the errno of the truncation.
+pub(crate) fn truncate(open: &OpenRef, fd: c_int, size: off_t) -> Result<c_int, Errno> {
+    if !open.is_writable() {
+        return Err(libc::EINVAL);
+    }
+    let size = position(size)?;
+    let file = open.file(fd)?;
+    file.truncate(size).map_err(|e| failed(&e))?;
+    settle(open, file)?;
+    Ok(0)
+}
+
+/// `fallocate`: makes the file at least as large as asked. Space itself is not reserved.
+///
+/// # Errors
+/// `EBADF` when not open for writing, `EINVAL` for a negative offset or nothing, `EOPNOTSUPP` for any mode but growing.
+pub(crate) fn allocate(
+    open: &OpenRef,
+    fd: c_int,
+    mode: c_int,
+    offset: off_t,
+    count: off_t,
+) -> Result<c_int, Errno> {
+    if !open.is_writable() {
+        return Err(libc::EBADF);
+    }
+    if offset < 0 || count <= 0 {
+        return Err(libc::EINVAL);
+    }
+    let end = offset.checked_add(count).ok_or(libc::EFBIG)?;
+    if mode == libc::FALLOC_FL_KEEP_SIZE {
+        return Ok(0);
+    }
+    if mode != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    if size(open, fd)? < end { truncate(open, fd, end) } else { Ok(0) }
+}
+
+/// `fsync` and `fdatasync`.
+///
+/// # Errors
+/// The errno of the flush or of the device; also of earlier writes in the background.
+pub(crate) fn sync(open: &OpenRef, fd: c_int) -> Result<c_int, Errno> {
+    open.file(fd)?.sync().map_err(|e| failed(&e))?;
+    Ok(0)
+}
+
+/// Waits until what was written is with the servers.
+///
+/// # Errors
+/// The errno of the flush.
+pub(crate) fn flush(open: &OpenRef) -> Result<c_int, Errno> {
+    if let Some(file) = open.attached_file() {
+        file.flush().map_err(|e| failed(&e))?;
+    }
+    Ok(0)
+}
+
+/// `fstat`.
+///
+/// # Errors
+/// The errno of asking the servers.
+pub(crate) fn stat(open: &OpenRef, fd: c_int) -> Result<libc::stat, Errno> {
+    let file = open.file(fd)?;
+    let known = file.stat().map_err(|e| failed(&e))?;
+    // Mode, owner, links and the like may have been changed by another program since the file was attached.
+    let mut now = real::stat_of(fd)?;
+    now.st_size = known.st_size;
+    now.st_blocks = known.st_blocks;
+    now.st_blksize = known.st_blksize;
+    (now.st_mtime, now.st_mtime_nsec) = (known.st_mtime, known.st_mtime_nsec);
+    Ok(now)
+}
+
+/// `dup`, `dup2`, `dup3`, `F_DUPFD`: `copy` is the new descriptor that the kernel has made of `open`'s.
+///
+/// # Errors
+/// `EMFILE` when the number is larger than the table; the descriptor is closed then.
+pub(crate) fn duplicated(open: OpenRef, copy: c_int) -> Result<c_int, Errno> {
+    checked(copy)?;
+    crate::open::enter(copy, open).inspect_err(|_| real::close_plain(copy))?;
+    Ok(copy)
+}
