@@ -1,0 +1,125 @@
+//! The table on the terminal, in the manner of IOR's.
+
+use super::plan::{Plan, Workload};
+use super::result::Summary;
+use ccpfs_config::{Bytes, format_bytes};
+
+const HEADERS: [&str; 14] = [
+    "policy",
+    "pattern",
+    "transfer",
+    "stripes",
+    "PIO MiB/s",
+    "min..max",
+    "F s",
+    "total MiB/s",
+    "lock req",
+    "revoked",
+    "early gr",
+    "early rev",
+    "lock wait",
+    "ratio",
+];
+
+/// A number with as many digits as it needs to be read.
+fn number(value: f64) -> String {
+    if value >= 100.0 {
+        format!("{value:.0}")
+    } else if value >= 10.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.2}")
+    }
+}
+
+fn mib(bytes_per_second: f64) -> String {
+    number(bytes_per_second / f64::from(1 << 20))
+}
+
+/// The cells of one line.
+fn cells(plan: &Plan, line: &Summary) -> Vec<String> {
+    let mode = line.mode.map(|mode| format!(" {mode}")).unwrap_or_default();
+    let mut cells = vec![
+        line.policy.clone(),
+        format!("{}{mode}", line.pattern),
+        format_bytes(line.transfer_bytes),
+        line.stripes.to_string(),
+        mib(line.pio_bytes_per_second_median),
+        format!("{}..{}", mib(line.pio_bytes_per_second_min), mib(line.pio_bytes_per_second_max)),
+        format!("{:.3}", line.flush_seconds_median),
+        mib(line.total_bytes_per_second_median),
+        format!("{:.0}", line.lock_requests_median),
+        format!("{:.0}", line.revocations_median),
+        format!("{:.0}", line.early_grants_median),
+        format!("{:.0}", line.early_revocations_median),
+        format!("{:.1}%", line.lock_wait_share_median * 100.0),
+        line.ratio_to_last.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+    ];
+    if shows_writes(plan) {
+        cells.push(format!("{:.0}", line.writes_per_second_median));
+    }
+    cells
+}
+
+/// The micro-benchmarks count writes.
+fn shows_writes(plan: &Plan) -> bool {
+    plan.workloads.iter().any(|workload| match workload {
+        Workload::Nn | Workload::Segmented | Workload::Strided | Workload::Overlap => false,
+        Workload::ConflictSequential
+        | Workload::ConflictParallel
+        | Workload::MixedReadWrite
+        | Workload::TwoStripe => true,
+    })
+}
+
+/// What the figures are of.
+fn heading(plan: &Plan) -> String {
+    let limit = plan.device_bandwidth.map(|limit| format!(", device limit {limit}")).unwrap_or_default();
+    let network = if plan.tcp { "TCP" } else { "Unix sockets" };
+    format!(
+        "{} clients, {} servers of {} shards over {network}, {} per client, stripe unit {}, {} rounds{limit}\n\
+         PIO: until the last write returned. F: flush, sync and close. Medians over the rounds. Ratio: PIO over that of {}.",
+        plan.clients,
+        plan.servers,
+        plan.shards,
+        Bytes(plan.per_client_bytes),
+        Bytes(plan.stripe_bytes),
+        plan.rounds,
+        plan.contenders.last().map(super::plan::Contender::name).unwrap_or_default()
+    )
+}
+
+/// The whole table.
+pub(crate) fn render(plan: &Plan, lines: &[Summary]) -> String {
+    let mut headers: Vec<String> = HEADERS.iter().map(|header| (*header).to_owned()).collect();
+    if shows_writes(plan) {
+        headers.push("writes/s".to_owned());
+    }
+    let rows: Vec<Vec<String>> = lines.iter().map(|line| cells(plan, line)).collect();
+    let widths: Vec<usize> = (0..headers.len())
+        .map(|at| rows.iter().chain([&headers]).map(|row| row[at].len()).max().unwrap_or(0))
+        .collect();
+    let mut text = format!("{}\n\n{}\n", heading(plan), align(&headers, &widths));
+    let mut before: Option<&Summary> = None;
+    for (line, row) in lines.iter().zip(&rows) {
+        if before.is_some_and(|before| !same_case(before, line)) {
+            text.push('\n');
+        }
+        text.push_str(&align(row, &widths));
+        text.push('\n');
+        before = Some(line);
+    }
+    text
+}
+
+fn same_case(a: &Summary, b: &Summary) -> bool {
+    (&a.pattern, a.mode, a.transfer_bytes, a.stripes) == (&b.pattern, b.mode, b.transfer_bytes, b.stripes)
+}
+
+/// Texts to the left, numbers to the right.
+fn align(row: &[String], widths: &[usize]) -> String {
+    let cells = row.iter().zip(widths).enumerate().map(|(at, (cell, width))| {
+        if at < 2 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+    });
+    cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+}

@@ -1,0 +1,134 @@
+//! What the command asks of the operating system beyond the standard library. The only unsafe code of the command.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A signal that the command sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// Please end.
+    Terminate,
+    /// End at once.
+    Kill,
+}
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note_interrupt(_signal: libc::c_int) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// From now on SIGINT, SIGTERM and SIGHUP do not end the process but are noted for [`interrupted`], so that children
+/// and temporary directories are cleaned up on the ordinary way out.
+pub(crate) fn catch_interrupts() {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let handler: extern "C" fn(libc::c_int) = note_interrupt;
+        // SAFETY: the handler only stores to an atomic, which is allowed in a signal handler.
+        unsafe { libc::signal(signal, handler as libc::sighandler_t) };
+    }
+}
+
+/// Whether a signal asked the process to stop.
+pub(crate) fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
+fn termination_signals() -> libc::sigset_t {
+    // SAFETY: `sigset_t` is plain data for which all zeros is a value, and `sigemptyset` fills it.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is a valid, writable signal set.
+    unsafe {
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGTERM);
+        libc::sigaddset(&raw mut set, libc::SIGINT);
+    }
+    set
+}
+
+/// Keeps SIGTERM and SIGINT from this thread and all that it starts from now on; [`wait_for_termination`] takes them.
+pub(crate) fn block_termination() {
+    let set = termination_signals();
+    // SAFETY: `set` is valid; the old mask is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
+/// Waits for a signal that [`block_termination`] holds back.
+pub(crate) fn wait_for_termination() {
+    let set = termination_signals();
+    let mut signal = 0;
+    // SAFETY: both pointers are valid for the call; EINTR is not an answer of `sigwait`.
+    unsafe { libc::sigwait(&raw const set, &raw mut signal) };
+}
+
+/// Nanoseconds of the clock that all processes of the machine share and nobody sets.
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid and writable.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).expect("the clock counts from the machine's start");
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).expect("0 to 999,999,999")
+}
+
+/// Ends this process when the thread that started it ends, or did already: `parent` is the process it expects.
+pub(crate) fn die_with_parent(parent: u32) {
+    // SAFETY: sets a property of this process; no memory is involved.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
+    if std::os::unix::process::parent_id() != parent {
+        std::process::exit(1);
+    }
+}
+
+/// Makes this process the leader of a session of its own, so that the terminal's signals do not reach it.
+///
+/// # Errors
+/// When it leads a process group already.
+pub(crate) fn start_session() -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    if unsafe { libc::setsid() } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Sends a signal.
+///
+/// # Errors
+/// When there is no such process, or it belongs to somebody else.
+pub(crate) fn send_signal(pid: u32, signal: Signal) -> io::Result<()> {
+    let number = match signal {
+        Signal::Terminate => libc::SIGTERM,
+        Signal::Kill => libc::SIGKILL,
+    };
+    // 0 and negative numbers mean groups.
+    let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0);
+    let pid = pid.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    // SAFETY: no memory is involved.
+    if unsafe { libc::kill(pid, number) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Bytes of memory that could be used now without swapping; `None` when the system does not say.
+pub(crate) fn memory_available_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_never_goes_back() {
+        let first = monotonic_ns();
+        assert!(first > 0 && monotonic_ns() >= first);
+    }
+
+    #[test]
+    fn signals_go_to_single_processes_only() {
+        assert!(send_signal(0, Signal::Terminate).is_err());
+        assert!(send_signal(u32::MAX, Signal::Kill).is_err());
+    }
+
+    #[test]
+    fn available_memory_is_known_here() {
+        assert!(memory_available_bytes().unwrap() > 1 << 20);
+    }
+}
