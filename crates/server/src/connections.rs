@@ -18,6 +18,9 @@ const FENCED_MAX: usize = 1 << 16;
 /// A batch of replies that grows beyond this leaves as a frame of its own, so that frames stay below their limit.
 const BATCH_BYTES_MAX: usize = 256 << 10;
 
+/// Characters of a client's name that are kept for the logs.
+const NAME_CHARS_MAX: usize = 200;
+
 /// Whose a connection is, and what for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Role {
@@ -78,6 +81,14 @@ pub(crate) struct Client {
     pub(crate) wrote_at: Option<Instant>,
     /// When it was asked for a sign of life last.
     pub(crate) probed_at: Option<Instant>,
+}
+
+impl Client {
+    /// A client without connections, heard from `now`.
+    pub(crate) fn new(name: &str, now: Instant) -> Client {
+        let name = name.chars().take(NAME_CHARS_MAX).collect();
+        Client { name, links: [None; 3], heard_at: now, wrote_at: None, probed_at: None }
+    }
 }
 
 /// All connections of a shard.
@@ -146,13 +157,7 @@ impl Connections {
         if self.fenced.contains(&client) {
             return Err(Refusal::Fenced { client });
         }
-        let entry = self.clients.entry(client).or_insert_with(|| Client {
-            name: name.to_owned(),
-            links: [None; 3],
-            heard_at: now,
-            wrote_at: None,
-            probed_at: None,
-        });
+        let entry = self.clients.entry(client).or_insert_with(|| Client::new(name, now));
         let place = &mut entry.links[slot(role.channel)];
         if place.is_some() {
             return Err(Refusal::Taken { client });

@@ -135,7 +135,7 @@ impl Shard {
             }
             Err(refusal) => {
                 let peer = self.connections.peer(connection).to_owned();
-                tracing::warn!(%peer, %name, %refusal, "a client was refused");
+                tracing::warn!(%peer, ?name, %refusal, "a client was refused");
                 let message = Message::Refused { reason: refusal.to_string() };
                 self.connections.send(connection, &message);
                 self.connections.close(connection, &mut *self.port);

@@ -34,6 +34,8 @@ pub(crate) enum Followup {
     Idle(ResourceId),
     /// The server itself was granted its lock on the whole resource: nothing is left to flush to it.
     Whole(ResourceId, LockId),
+    /// The server itself is not granted its lock.
+    Refused(ResourceId),
 }
 
 /// The locks of a shard.
@@ -206,6 +208,7 @@ impl LockService {
                 let message = Message::Grant { request, resource: id, granted };
                 connections.send_to(to, Channel::Control, &message);
             }
+            Effect::Deny { to: ClientId::SERVER, .. } => self.followups.push(Followup::Refused(id)),
             Effect::Deny { to, request, errno } => self.deny(id, to, request, errno, connections),
             Effect::Revoke { to, lock, wanted } => {
                 self.counters.revocations += 1;

@@ -101,7 +101,7 @@ impl Overdue {
     ) -> Vec<Action> {
         let Some(due) = self.next_look().filter(|due| *due <= now) else { return Vec::new() };
         self.looked_at = now;
-        if now - due > self.timeout / SWEEPS_PER_TIMEOUT {
+        if now - due > self.timeout / 2 {
             // This thread itself was away (a stopped process, a suspended machine): what clients sent meanwhile has not
             // been read yet, so nobody is blamed.
             self.clocks.values_mut().for_each(|clock| clock.since = now);
@@ -130,5 +130,101 @@ impl Overdue {
             }
         }
         actions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccpfs_types::FileId;
+
+    const HOLDER: ClientId = ClientId(5);
+    const RESOURCE: ResourceId = ResourceId { file: FileId([1; 16]), stripe: 0 };
+
+    /// A client that waits for a lock, and looks at the clock every quarter of the timeout.
+    struct World {
+        start: Instant,
+        overdue: Overdue,
+        client: Client,
+    }
+
+    impl World {
+        fn new() -> World {
+            let start = Instant::now();
+            let mut overdue = Overdue::new(Duration::from_secs(4), start);
+            overdue.arm(Debt::Lock { resource: RESOURCE, lock: LockId(1) }, HOLDER, start);
+            World { start, overdue, client: Client::new("test", start) }
+        }
+
+        fn at(&self, seconds: u64) -> Instant {
+            self.start + Duration::from_secs(seconds)
+        }
+
+        fn look(&mut self, seconds: u64) -> Vec<Action> {
+            let now = self.at(seconds);
+            let actions = self.overdue.look(now, |client| (client == HOLDER).then_some(&self.client));
+            if let [Action::Probe { .. }] = actions[..] {
+                self.client.probed_at = Some(now);
+            }
+            actions
+        }
+    }
+
+    fn probe() -> Vec<Action> {
+        vec![Action::Probe { client: HOLDER, resource: RESOURCE }]
+    }
+
+    fn is_eviction(actions: &[Action]) -> bool {
+        matches!(actions, [Action::Evict { client: HOLDER, .. }])
+    }
+
+    #[test]
+    fn a_silent_client_is_asked_at_half_time_and_evicted_at_the_end() {
+        let mut world = World::new();
+        assert_eq!(world.look(1), []);
+        assert_eq!(world.look(2), probe());
+        assert_eq!(world.look(3), [], "asked once");
+        assert!(is_eviction(&world.look(4)));
+    }
+
+    #[test]
+    fn a_sign_of_life_prolongs_the_time_but_not_for_ever() {
+        let mut world = World::new();
+        let mut seconds = 0;
+        let evicted_at = loop {
+            seconds += 1;
+            world.client.heard_at = world.at(seconds);
+            if is_eviction(&world.look(seconds)) {
+                break seconds;
+            }
+        };
+        assert_eq!(evicted_at, 4 * (u64::from(PROLONGATIONS_MAX) + 1));
+    }
+
+    #[test]
+    fn who_brings_data_is_never_evicted() {
+        let mut world = World::new();
+        for seconds in 1..1000 {
+            world.client.heard_at = world.at(seconds);
+            world.client.wrote_at = Some(world.at(seconds));
+            assert!(!is_eviction(&world.look(seconds)));
+        }
+    }
+
+    #[test]
+    fn nobody_is_blamed_when_the_shard_itself_was_away() {
+        let mut world = World::new();
+        assert_eq!(world.look(100), []);
+        assert_eq!(world.look(102), probe());
+        assert_eq!(world.look(103), []);
+        assert!(is_eviction(&world.look(104)));
+    }
+
+    #[test]
+    fn what_was_given_back_is_not_owed() {
+        let mut world = World::new();
+        world.overdue.disarm(Debt::Lock { resource: RESOURCE, lock: LockId(1) });
+        assert_eq!(world.overdue.next_look(), None);
+        assert_eq!(world.look(10), []);
     }
 }

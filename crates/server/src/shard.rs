@@ -163,6 +163,7 @@ impl Shard {
                 self.trimming.unforced(resource);
                 self.data.forget(resource, &mut self.outcomes);
             }
+            Followup::Refused(resource) => self.trimming.unforced(resource),
             Followup::Whole(resource, lock) => {
                 self.trimming.unforced(resource);
                 self.data.forget(resource, &mut self.outcomes);
@@ -199,12 +200,12 @@ impl Shard {
             self.glimpse_goes_on(glimpse, next, now);
         }
         if *why == Parting::Goodbye {
-            tracing::debug!(%client, name = %gone.name, "a client left");
+            tracing::debug!(%client, name = ?gone.name, "a client left");
         } else if resources > 0 {
             self.evictions += 1;
-            tracing::warn!(%client, name = %gone.name, resources, %why, "a client with locks was evicted");
+            tracing::warn!(%client, name = ?gone.name, resources, %why, "a client with locks was evicted");
         } else {
-            tracing::info!(%client, name = %gone.name, %why, "a client without locks was evicted");
+            tracing::info!(%client, name = ?gone.name, %why, "a client without locks was evicted");
         }
     }
 
