@@ -6,7 +6,7 @@ use crate::reply::{Errno, guarded};
 use crate::session::{self, Held, Settings};
 use crate::table::{self, OpenRef};
 use crate::{paths, stdio};
-use ccpfs_client::{Access, File, FsError};
+use ccpfs_client::{Access, File, FsError, STUB_BYTES, StubError};
 use libc::{c_int, mode_t};
 use std::ffi::CStr;
 use std::mem;
@@ -91,9 +91,9 @@ impl OpenFile {
 
     /// Counts a reference, unless the file is not in use.
     pub(crate) fn try_reference(&self) -> bool {
-        let counted = self.references.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
-            (count > 0).then_some(count + 1)
-        });
+        let counted = self
+            .references
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| (count > 0).then_some(count + 1));
         counted.is_ok()
     }
 
@@ -286,8 +286,8 @@ fn attach(fd: c_int, access: Access) -> Result<File, AttachError> {
 }
 
 /// Whether an error says that a file is an ordinary one that lies in the namespace.
-fn is_no_stub(error: &FsError) -> bool {
-    matches!(error, FsError::NotAStub(..))
+pub(crate) fn is_no_stub(error: &FsError) -> bool {
+    matches!(error, FsError::CorruptStub { source: StubError::Length(_) | StubError::Magic, .. })
 }
 
 /// Hidden lock descriptors are gone: after a fork, in the child.
@@ -302,7 +302,7 @@ pub(crate) fn forget_all_locks() {
 /// Whether a file could be a stub, going by what the kernel says of it.
 pub(crate) fn may_be_stub(found: &libc::stat) -> bool {
     found.st_mode & libc::S_IFMT == libc::S_IFREG
-        && u64::try_from(found.st_size) == Ok(ccpfs_client::STUB_BYTES)
+        && usize::try_from(found.st_size) == Ok(STUB_BYTES)
         && session::settings().is_some_and(|settings| found.st_dev == settings.device)
 }
 
@@ -310,6 +310,17 @@ pub(crate) fn may_be_stub(found: &libc::stat) -> bool {
 pub(crate) fn concerns(at: c_int, path: &CStr) -> bool {
     let Some(settings) = session::settings() else { return false };
     paths::is_in_namespace(settings, at, path) || stat_at(at, path, 0).is_ok_and(|found| may_be_stub(&found))
+}
+
+/// Closes the files whose names are gone, so that their data go, too. At the end of the process; nobody is left to use
+/// them.
+pub(crate) fn close_removed() {
+    for fd in table::known(0, c_int::MAX) {
+        let is_removed = real::stat_of(fd).is_ok_and(|found| found.st_nlink == 0);
+        if is_removed && table::find_always(fd).is_some() {
+            drop(table::remove(fd));
+        }
+    }
 }
 
 /// `openat` with everything that ccPFS adds. Sets `errno` as the system call does.
@@ -324,7 +335,10 @@ pub(crate) fn open_at(at: c_int, path: &CStr, flags: c_int, mode: mode_t) -> c_i
         return crate::reply::reply(|| open_in_namespace(at, path, flags, mode, 0));
     }
     let fd = entered_plain(open_plain(at, path, flags, mode));
-    if fd >= 0 && flags & libc::O_ACCMODE == libc::O_RDONLY && real::stat_of(fd).is_ok_and(|s| may_be_stub(&s)) {
+    if fd >= 0
+        && flags & libc::O_ACCMODE == libc::O_RDONLY
+        && real::stat_of(fd).is_ok_and(|s| may_be_stub(&s))
+    {
         return crate::reply::reply(|| take_over(fd, flags));
     }
     fd
@@ -422,7 +436,8 @@ fn open_stub(at: c_int, path: &CStr, flags: c_int, created: bool) -> Result<c_in
         Ok(attached) => file.set_attached(attached),
         Err(AttachError::File(error)) if is_no_stub(&error) => {
             real::close_plain(fd);
-            return checked(open_plain(at, path, flags & !(libc::O_CREAT | libc::O_EXCL), 0)).map(entered_plain);
+            return checked(open_plain(at, path, flags & !(libc::O_CREAT | libc::O_EXCL), 0))
+                .map(entered_plain);
         }
         Err(error) => {
             real::close_plain(fd);

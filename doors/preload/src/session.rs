@@ -1,12 +1,12 @@
 //! The client of this process: configured at the first ccPFS question, started at the first ccPFS file.
 //!
-//! *What*: settings and client behind pointers that are set once per life. A life ends with `fork` (in the child, where
-//! the parent's client has no threads) or when the process has shut its client down at exit; what belonged to an earlier
-//! life is left alone, never dropped, because its locks may be held by threads that do not exist here.
+//! *What*: settings and client behind pointers that are set once per life. A life ends with `fork`: the
+//! child begins another one without a client, because the parent's client has no threads in the child. What belonged to an
+//! earlier life is left alone, never dropped, because its locks may be held by threads that do not exist here.
 
 use crate::inside::Inside;
 use crate::reply::Errno;
-use crate::{paths, real};
+use crate::{open, paths, real};
 use ccpfs_client::{Client, ClientConfig, FsError};
 use std::cell::UnsafeCell;
 use std::mem;
@@ -211,13 +211,8 @@ pub(crate) fn finish() {
     }
     let saved = real::errno();
     let finished = crate::reply::guarded(|| {
-        let _held = Held::take();
-        let Some(client) = started() else { return Ok(()) };
-        let flushed = client.flush_all().map_err(|e| failed(&e));
-        client.shutdown();
-        STARTED.store(ptr::null_mut(), Ordering::Release);
-        LIFE.fetch_add(1, Ordering::AcqRel);
-        flushed
+        open::close_removed();
+        started().map_or(Ok(()), |client| client.shutdown().map_err(|e| failed(&e)))
     });
     if finished.is_err() {
         tell("data were lost at the end of the process");
@@ -229,7 +224,8 @@ pub(crate) fn finish() {
 /// cannot say which server is meant.
 pub(crate) fn failed(error: &FsError) -> Errno {
     let errno = error.to_errno();
-    let broken = matches!(errno, libc::EIO | libc::ETIMEDOUT | libc::ECONNREFUSED | libc::EPROTO | libc::EINVAL);
+    let broken =
+        matches!(errno, libc::EIO | libc::ETIMEDOUT | libc::ECONNREFUSED | libc::EPROTO | libc::EINVAL);
     if broken && !TOLD.swap(true, Ordering::AcqRel) {
         tell(&error.to_string());
     }

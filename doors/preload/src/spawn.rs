@@ -101,10 +101,13 @@ fn enter_inherited(list: &str) {
     fds.dedup();
     for fd in fds {
         let Ok(found) = real::stat_of(fd) else { continue };
-        let same_file =
-            |entry: &&Inherited| entry.device == found.st_dev && entry.inode == found.st_ino && is_read_only(fd);
+        let same_file = |entry: &&Inherited| {
+            entry.device == found.st_dev && entry.inode == found.st_ino && is_read_only(fd)
+        };
         let exact = listed.iter().filter(|entry| entry.fd == fd).find(same_file);
-        let Some(entry) = exact.or_else(|| listed.iter().filter(|_| fd < 3).find(same_file)) else { continue };
+        let Some(entry) = exact.or_else(|| listed.iter().filter(|_| fd < 3).find(same_file)) else {
+            continue;
+        };
         let twin = listed
             .iter()
             .filter(|other| other.fd < fd && other.flags == entry.flags)

@@ -191,17 +191,15 @@ unsafe fn move_pending(from: *mut FILE, to: *mut FILE) {
 
 /// The descriptor of a stream of ours.
 fn stream_fd(stream: *mut FILE) -> Option<c_int> {
-    for fd in 0..3 {
-        if !stream.is_null() && STANDING_IN[fd].load(Ordering::Acquire) == stream {
-            return c_int::try_from(fd).ok();
-        }
+    if !stream.is_null()
+        && let Some(fd) = STANDING_IN.iter().position(|known| known.load(Ordering::Acquire) == stream)
+    {
+        return c_int::try_from(fd).ok();
     }
     if STREAM_COUNT.load(Ordering::Acquire) == 0 {
         return None;
     }
-    with_streams(|streams| {
-        streams.iter().find(|(known, _)| *known == stream as usize).map(|(_, fd)| *fd)
-    })
+    with_streams(|streams| streams.iter().find(|(known, _)| *known == stream as usize).map(|(_, fd)| *fd))
 }
 
 /// `fileno`.
@@ -249,7 +247,9 @@ pub(crate) unsafe fn open_stream(path: *const c_char, mode: *const c_char) -> *m
     }
     // SAFETY: as the caller promises.
     let (name, letters) = unsafe { (CStr::from_ptr(path), CStr::from_ptr(mode)) };
-    let Some(flags) = open_flags(letters).filter(|_| open::concerns(libc::AT_FDCWD, name)) else { return plain() };
+    let Some(flags) = open_flags(letters).filter(|_| open::concerns(libc::AT_FDCWD, name)) else {
+        return plain();
+    };
     let fd = open::open_at(libc::AT_FDCWD, name, flags, 0o666);
     if fd < 0 {
         return ptr::null_mut();

@@ -77,7 +77,8 @@ fn entry_to_fill(fd: c_int) -> Option<&'static AtomicPtr<OpenFile>> {
     if place.load(Ordering::Acquire).is_null() {
         let slab: Box<Slab> = Box::new(array::from_fn(|_| AtomicPtr::new(ptr::null_mut())));
         let slab = Box::into_raw(slab);
-        let raced = place.compare_exchange(ptr::null_mut(), slab, Ordering::AcqRel, Ordering::Acquire).is_err();
+        let raced =
+            place.compare_exchange(ptr::null_mut(), slab, Ordering::AcqRel, Ordering::Acquire).is_err();
         if raced {
             // SAFETY: it was not published.
             drop(unsafe { Box::from_raw(slab) });
@@ -261,9 +262,8 @@ mod tests {
     fn readers_never_see_another_file_than_the_descriptor_had_while_it_changes_hands() {
         let fd = 5_000_040;
         std::thread::scope(|scope| {
-            let reader = scope.spawn(|| {
-                (0..200_000).filter(|_| find(fd).is_some_and(|file| !file.is_stub(7, 7))).count()
-            });
+            let reader = scope
+                .spawn(|| (0..200_000).filter(|_| find(fd).is_some_and(|file| !file.is_stub(7, 7))).count());
             for _ in 0..20_000 {
                 enter(fd, OpenFile::allocate(libc::O_RDWR, 7, 7)).unwrap();
                 drop(remove(fd));

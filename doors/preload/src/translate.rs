@@ -64,7 +64,12 @@ pub(crate) fn read(open: &OpenRef, fd: c_int, to: &mut [IoSliceMut<'_>]) -> Resu
 ///
 /// # Errors
 /// `EBADF` when not open for reading, `EINVAL` for a negative offset; the errno of the read.
-pub(crate) fn read_at(open: &OpenRef, fd: c_int, to: &mut [IoSliceMut<'_>], at: off_t) -> Result<isize, Errno> {
+pub(crate) fn read_at(
+    open: &OpenRef,
+    fd: c_int,
+    to: &mut [IoSliceMut<'_>],
+    at: off_t,
+) -> Result<isize, Errno> {
     if !open.is_readable() {
         return Err(libc::EBADF);
     }

@@ -31,7 +31,10 @@ const _: () = assert!(size_of::<Request>() == size_of::<libc::aiocb>());
 ///
 /// # Safety
 /// `request` leads to a request.
-unsafe fn perform(request: *mut c_void, work: impl FnOnce(&table::OpenRef, &Request) -> Result<isize, c_int>) -> Option<c_int> {
+unsafe fn perform(
+    request: *mut c_void,
+    work: impl FnOnce(&table::OpenRef, &Request) -> Result<isize, c_int>,
+) -> Option<c_int> {
     // SAFETY: as the caller promises.
     let request = unsafe { request.cast::<Request>().as_mut() }?;
     let open = table::find(request.fd)?;

@@ -14,7 +14,13 @@ fn is_ours(one: c_int, other: c_int) -> bool {
 ///
 /// # Safety
 /// Each offset is null or leads to one.
-unsafe fn copy_by_hand(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t) -> ssize_t {
+unsafe fn copy_by_hand(
+    from: c_int,
+    from_at: *mut off_t,
+    to: c_int,
+    to_at: *mut off_t,
+    count: size_t,
+) -> ssize_t {
     // SAFETY: as the caller promises.
     let (mut source, mut target) = unsafe { (End::new(from, from_at), End::new(to, to_at)) };
     let copied = reply(|| copy(&mut source, &mut target, count));

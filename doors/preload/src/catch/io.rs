@@ -127,7 +127,12 @@ pub(crate) unsafe extern "C" fn pread64(fd: c_int, to: *mut c_void, count: size_
 /// # Safety
 /// As `pwrite`.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn pwrite64(fd: c_int, from: *const c_void, count: size_t, at: off_t) -> ssize_t {
+pub(crate) unsafe extern "C" fn pwrite64(
+    fd: c_int,
+    from: *const c_void,
+    count: size_t,
+    at: off_t,
+) -> ssize_t {
     match table::find(fd) {
         // SAFETY: as the caller promises.
         None => unsafe { real::pwrite64(fd, from, count, at) },
@@ -178,7 +183,13 @@ unsafe extern "C" fn pwritev64(fd: c_int, list: *const iovec, count: c_int, at: 
 
 /// Offset -1 means the descriptor's own; a read is never refused for having to wait.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn preadv64v2(fd: c_int, list: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t {
+unsafe extern "C" fn preadv64v2(
+    fd: c_int,
+    list: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
     match table::find(fd) {
         // SAFETY: as the caller promises.
         None => unsafe { real::preadv64v2(fd, list, count, at, flags) },
@@ -198,7 +209,13 @@ unsafe extern "C" fn preadv64v2(fd: c_int, list: *const iovec, count: c_int, at:
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn pwritev64v2(fd: c_int, list: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t {
+unsafe extern "C" fn pwritev64v2(
+    fd: c_int,
+    list: *const iovec,
+    count: c_int,
+    at: off_t,
+    flags: c_int,
+) -> ssize_t {
     match table::find(fd) {
         // SAFETY: as the caller promises.
         None => unsafe { real::pwritev64v2(fd, list, count, at, flags) },
@@ -233,7 +250,13 @@ unsafe extern "C" fn __read_chk(fd: c_int, to: *mut c_void, count: size_t, room:
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __pread64_chk(fd: c_int, to: *mut c_void, count: size_t, at: off_t, room: size_t) -> ssize_t {
+unsafe extern "C" fn __pread64_chk(
+    fd: c_int,
+    to: *mut c_void,
+    count: size_t,
+    at: off_t,
+    room: size_t,
+) -> ssize_t {
     if count > room || !table::is_known(fd) {
         // SAFETY: as the caller promises; the original ends the program when the buffer is too small.
         return unsafe { real::__pread64_chk(fd, to, count, at, room) };

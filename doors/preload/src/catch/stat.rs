@@ -3,11 +3,10 @@
 use super::position::{flush_before_times, may_hold_data};
 use super::same;
 use crate::inside;
-use crate::open::may_be_stub;
+use crate::open::{is_no_stub, may_be_stub};
 use crate::real::{self, checked};
 use crate::reply::Errno;
 use crate::{session, table, translate};
-use ccpfs_client::FsError;
 use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_uint, timespec};
 
 use std::ffi::CStr;
@@ -53,7 +52,7 @@ fn stat_descriptor(fd: c_int, found: &mut Stat) -> Result<bool, Errno> {
             (found.st_mtime, found.st_mtime_nsec) = (known.st_mtime, known.st_mtime_nsec);
             Ok(true)
         }
-        Err(FsError::NotAStub(..)) => Ok(false),
+        Err(error) if is_no_stub(&error) => Ok(false),
         Err(error) => Err(session::failed(&error)),
     }
 }
@@ -213,7 +212,12 @@ unsafe extern "C" fn futimens(fd: c_int, times: *const timespec) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn utimensat(at: c_int, path: *const c_char, times: *const timespec, flags: c_int) -> c_int {
+unsafe extern "C" fn utimensat(
+    at: c_int,
+    path: *const c_char,
+    times: *const timespec,
+    flags: c_int,
+) -> c_int {
     if path.is_null() {
         // SAFETY: as the caller promises; a null path means the descriptor itself.
         return unsafe { futimens(at, times) };
