@@ -1,1 +1,33 @@
 //! The ccPFS client: caches, locks and flushes for one process.
+//!
+//! *What*: [`Client`] and [`File`]: what every door (Rust, C, interposer) translates to.
+//! *Invariants*: a read or write call is atomic across stripes (I5); bytes given to a write call are read back by any
+//! client that starts reading afterwards; what [`File::sync`] returned for survives (I9).
+//! *Not here*: decisions about modes, conflicts or flush order: those are `ccpfs-dlm` and `ccpfs-writeback`.
+
+mod attributes;
+mod background;
+mod client;
+pub mod config;
+mod directory;
+mod error;
+mod file;
+mod flush_loop;
+mod names;
+mod operation;
+mod pages;
+mod range_lock;
+mod read;
+mod session;
+mod statistics;
+mod stripe;
+mod write;
+
+pub use ccpfs_namespace::{STUB_BYTES, Stub};
+pub use ccpfs_transport::set_descriptor_minimum;
+pub use client::Client;
+pub use config::{ClientConfig, ConfigError, ConfigFile};
+pub use error::FsError;
+pub use file::{Access, DataAttributes, File};
+pub use names::OpenOptions;
+pub use statistics::Statistics;

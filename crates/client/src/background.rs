@@ -1,0 +1,224 @@
+//! The one thread of a client that answers servers: revocations, glimpses, acknowledgements of flushes.
+
+use crate::client::{ClientInner, TICK};
+use crate::session::Session;
+use crate::statistics::add;
+use crate::stripe::{Outbox, Stripe};
+use ccpfs_dlm::client as dlm;
+use ccpfs_transport::FrameSink;
+use ccpfs_wire::{Message, Status, decode_batch, encode_into};
+use ccpfs_writeback as writeback;
+use std::io::IoSliceMut;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
+
+/// A session whose callback and bulk connections are looked after.
+pub(crate) struct Served {
+    pub(crate) session: Arc<Session>,
+}
+
+struct Shared {
+    sessions: Mutex<Vec<Arc<Session>>>,
+    stopping: AtomicBool,
+    /// Written to when there is something new in the fields above.
+    wake: OwnedFd,
+}
+
+/// The thread, as its client sees it.
+pub(crate) struct Background {
+    shared: Arc<Shared>,
+}
+
+impl Background {
+    pub(crate) fn start(client: Weak<ClientInner>) -> Background {
+        // SAFETY: plain call; the result is checked.
+        let wake = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        assert!(wake >= 0, "an eventfd can be made: {}", std::io::Error::last_os_error());
+        // SAFETY: just made, owned by nobody else.
+        let wake = unsafe { OwnedFd::from_raw_fd(wake) };
+        let shared = Arc::new(Shared { sessions: Mutex::default(), stopping: AtomicBool::new(false), wake });
+        let theirs = Arc::clone(&shared);
+        crate::flush_loop::spawn("ccpfs-callback", move || serve(&theirs, &client));
+        Background { shared }
+    }
+
+    /// Looks after a session from now on; also needed again when it has opened another connection.
+    pub(crate) fn add(&self, served: Served) {
+        let mut sessions = self.shared.sessions.lock().expect("no code panics under this lock");
+        if !sessions.iter().any(|session| Arc::ptr_eq(session, &served.session)) {
+            sessions.push(served.session);
+        }
+        drop(sessions);
+        self.shared.wake();
+    }
+
+    pub(crate) fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.shared.wake();
+    }
+}
+
+impl Shared {
+    fn wake(&self) {
+        let one = 1_u64.to_ne_bytes_for_eventfd();
+        // SAFETY: writes eight bytes of our own to our descriptor. A full counter has woken the thread already.
+        unsafe { libc::write(self.wake.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    fn drain(&self) {
+        let mut count = [0_u8; 8];
+        // SAFETY: reads at most eight bytes into our own buffer.
+        unsafe { libc::read(self.wake.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+    }
+}
+
+/// An eventfd wants its number in the machine's own order.
+trait EventfdBytes {
+    fn to_ne_bytes_for_eventfd(self) -> [u8; 8];
+}
+
+impl EventfdBytes for u64 {
+    #[allow(clippy::host_endian_bytes, reason = "the kernel on this machine reads it, nobody else")]
+    fn to_ne_bytes_for_eventfd(self) -> [u8; 8] {
+        self.to_ne_bytes()
+    }
+}
+
+fn serve(shared: &Shared, client: &Weak<ClientInner>) {
+    let mut ticked = Instant::now();
+    while !shared.stopping.load(Ordering::Acquire) {
+        let sessions: Vec<Arc<Session>> = {
+            let mut sessions = shared.sessions.lock().expect("no code panics under this lock");
+            sessions.retain(|session| !session.is_dead());
+            sessions.clone()
+        };
+        wait_for_readiness(shared, &sessions);
+        let Some(client) = client.upgrade() else { return };
+        for session in &sessions {
+            for connection in session.served().into_iter().flatten() {
+                let mut sink = CallbackSink { client: &client, session, answers: Vec::new() };
+                let received = connection.receive_ready(&mut sink);
+                let answers = std::mem::take(&mut sink.answers);
+                if received.is_err() || reply(session, &answers).is_err() {
+                    client.session_lost(session);
+                    break;
+                }
+            }
+        }
+        if ticked.elapsed() >= TICK {
+            ticked = Instant::now();
+            client.tick();
+        }
+    }
+}
+
+fn wait_for_readiness(shared: &Shared, sessions: &[Arc<Session>]) {
+    let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    let mut polled = vec![entry(shared.wake.as_raw_fd())];
+    for session in sessions {
+        polled.extend(session.served().into_iter().flatten().map(|connection| entry(connection.readiness())));
+    }
+    let count = libc::nfds_t::try_from(polled.len()).expect("sessions are few");
+    let timeout = libc::c_int::try_from(TICK.as_millis()).expect("a short time");
+    // SAFETY: the array is ours and as long as said; the descriptors live as long as the sessions we hold.
+    unsafe { libc::poll(polled.as_mut_ptr(), count, timeout) };
+    if polled[0].revents != 0 {
+        shared.drain();
+    }
+}
+
+/// Sends collected answers on the callback connection.
+fn reply(session: &Session, batch: &[u8]) -> Result<(), ()> {
+    if batch.is_empty() {
+        return Ok(());
+    }
+    let (connection, _) = session.callback().map_err(drop)?;
+    connection.send(batch, &[]).map_err(drop)
+}
+
+struct CallbackSink<'a> {
+    client: &'a Arc<ClientInner>,
+    session: &'a Arc<Session>,
+    /// Glimpse answers of this turn, encoded.
+    answers: Vec<u8>,
+}
+
+impl FrameSink for CallbackSink<'_> {
+    fn bulk_target(&mut self, _: &[u8], _: usize) -> Vec<IoSliceMut<'_>> {
+        Vec::new()
+    }
+
+    fn frame(&mut self, message: &[u8], _: usize) {
+        for message in decode_batch(message) {
+            match message {
+                Ok(message) => self.message(message),
+                Err(error) => {
+                    tracing::warn!(server = %self.session.address, %error, "malformed message");
+                    self.client.session_lost(self.session);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl CallbackSink<'_> {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "whatever does not belong on this channel is reported")]
+    fn message(&mut self, message: Message) {
+        match message {
+            Message::Revoke { resource, lock, wanted } => {
+                add(&self.client.counters.revocations, 1);
+                if let Some(stripe) = self.client.find_stripe(resource) {
+                    self.step_locks(&stripe, dlm::Input::Revoked { lock, wanted });
+                }
+            }
+            Message::GlimpseAsk { glimpse, resource } => {
+                let (end, modified_ns) = match self.client.find_stripe(resource) {
+                    Some(stripe) => {
+                        let inner = stripe.lock();
+                        (inner.cache.unacknowledged_end(), inner.modified_ns)
+                    }
+                    None => (0, 0),
+                };
+                encode_into(&Message::GlimpseTell { glimpse, resource, end, modified_ns }, &mut self.answers);
+            }
+            Message::WriteReply { request, status } => self.acknowledged(request.0, status),
+            Message::Pong { .. } | Message::Goodbye {} => {}
+            other => tracing::warn!(server = %self.session.address, "unexpected {}", other.name()),
+        }
+    }
+
+    fn step_locks(&self, stripe: &Arc<Stripe>, input: dlm::Input) {
+        let mut out = Outbox::default();
+        stripe.lock().step_locks(stripe, self.client.the_pool(), input, &mut out);
+        self.client.dispatch(stripe, out);
+    }
+
+    fn acknowledged(&self, job: u64, status: Status) {
+        let stripe = {
+            let mut flushes = self.session.flushes.lock().expect("no code panics under this lock");
+            flushes.jobs.remove(&job)
+        };
+        self.session.flush_changed.notify_all();
+        let Some(stripe) = stripe else { return };
+        let errno = match status {
+            Status::Ok => None,
+            Status::Errno(errno) => Some(errno),
+        };
+        let mut out = Outbox::default();
+        let input = writeback::Input::Acknowledged { job: writeback::JobId(job), errno };
+        {
+            let mut inner = stripe.lock();
+            inner.step_cache(&stripe, self.client.the_pool(), input, &mut out);
+            out.flush |= inner.cache.wants_flush();
+        }
+        stripe.changed.notify_all();
+        out.freed = true;
+        if let Some(errno) = errno {
+            self.client.flush_failed(&stripe, errno);
+        }
+        self.client.dispatch(&stripe, out);
+    }
+}

@@ -1,0 +1,558 @@
+//! A client: the sessions, files and memory of one process.
+
+use crate::background::{Background, Served};
+use crate::config::ClientConfig;
+use crate::directory::Directory;
+use crate::error::FsError;
+use crate::file::FileShared;
+use crate::flush_loop;
+use crate::pages::Pool;
+use crate::session::{Patience, Receiver, Session};
+use crate::statistics::{Counters, Statistics, add};
+use crate::stripe::{Outbox, Stripe, count_grant};
+use ccpfs_dlm::client as dlm;
+use ccpfs_namespace::Stub;
+use ccpfs_transport::{Address, ConnectOptions};
+use ccpfs_types::limits::RELEASES_MAX;
+use ccpfs_types::{FileId, OperationId, RequestId, ResourceId};
+use ccpfs_wire::{Message, encode_into};
+use ccpfs_writeback::{Budget, Verdict};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
+use std::time::Duration;
+
+/// Files without an open handle whose caches and locks are kept.
+const CLOSED_FILES_MAX: usize = 1024;
+/// How often unused locks grow a tick older.
+pub(crate) const TICK: Duration = Duration::from_secs(10);
+
+/// A client of a ccPFS cluster. Cheap to clone; all clones are the same client.
+///
+/// Starting one opens no connection and starts no thread: that happens at the first use of a file.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) inner: Arc<ClientInner>,
+}
+
+pub(crate) struct ClientInner {
+    pub(crate) config: ClientConfig,
+    pub(crate) targets: Vec<Address>,
+    pub(crate) directory: Directory,
+    pool: OnceLock<Pool>,
+    sessions: Vec<Mutex<Option<Arc<Session>>>>,
+    files: RwLock<HashMap<FileId, Arc<FileShared>>>,
+    /// Files that were closed, oldest first.
+    closed: Mutex<VecDeque<FileId>>,
+    pub(crate) counters: Counters,
+    next_number: AtomicU64,
+    dirty_bytes: AtomicI64,
+    budget: Budget,
+    /// A background flush is under way.
+    flushing: AtomicBool,
+    /// Rises with each flush that failed, together with its error: writers that wait for room give up.
+    failures: Mutex<(u64, i32)>,
+    room: Mutex<u32>,
+    room_changed: Condvar,
+    background: Mutex<Option<Background>>,
+    me: Weak<ClientInner>,
+}
+
+impl Client {
+    /// A client for this configuration.
+    ///
+    /// # Errors
+    /// When the namespace directory does not exist or cannot be used.
+    pub fn start(config: ClientConfig) -> Result<Client, FsError> {
+        let root = &config.namespace;
+        let found =
+            std::fs::metadata(root).map_err(|e| crate::directory::namespace_error("namespace", root, e))?;
+        if !found.is_dir() {
+            let error = std::io::Error::from_raw_os_error(libc::ENOTDIR);
+            return Err(crate::directory::namespace_error("namespace", root, error));
+        }
+        let targets = config.targets();
+        let target_count = u32::try_from(targets.len()).expect("the configuration limits servers and shards");
+        let directory =
+            Directory { root: config.namespace.clone(), targets: target_count, layout: config.layout };
+        let budget =
+            Budget { dirty_bytes_min: config.dirty_bytes_min, dirty_bytes_max: config.dirty_bytes_max };
+        let inner = Arc::new_cyclic(|me| ClientInner {
+            sessions: targets.iter().map(|_| Mutex::new(None)).collect(),
+            targets,
+            directory,
+            pool: OnceLock::new(),
+            files: RwLock::default(),
+            closed: Mutex::default(),
+            counters: Counters::default(),
+            next_number: AtomicU64::new(1),
+            dirty_bytes: AtomicI64::new(0),
+            budget,
+            flushing: AtomicBool::new(false),
+            failures: Mutex::default(),
+            room: Mutex::new(0),
+            room_changed: Condvar::new(),
+            background: Mutex::new(None),
+            me: me.clone(),
+            config,
+        });
+        Ok(Client { inner })
+    }
+
+    /// What the client was started with.
+    #[must_use]
+    pub fn config(&self) -> &ClientConfig {
+        &self.inner.config
+    }
+
+    /// What the client has counted since its start.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.inner.counters.snapshot()
+    }
+
+    /// Touches the part of the page pool that the configuration says, before the first write needs it.
+    ///
+    /// # Errors
+    /// When the system refuses the memory.
+    pub fn prepare(&self) -> Result<(), FsError> {
+        self.inner.pool().map(|_| ())
+    }
+
+    /// Sends everything dirty to the servers and waits for their acknowledgement (not for their devices).
+    ///
+    /// # Errors
+    /// The first error of any file.
+    pub fn flush_all(&self) -> Result<(), FsError> {
+        let files: Vec<_> = self.inner.all_files();
+        let results: Vec<_> = files.iter().map(|file| file.flush(&self.inner)).collect();
+        results.into_iter().collect()
+    }
+
+    /// Flushes everything, gives back all locks and ends the connections. The client can still be used afterwards.
+    ///
+    /// # Errors
+    /// As [`Client::flush_all`]; the connections are ended all the same.
+    pub fn shutdown(&self) -> Result<(), FsError> {
+        let flushed = self.flush_all();
+        for slot in &self.inner.sessions {
+            let session = slot.lock().expect("no code panics under this lock").take();
+            if let Some(session) = session {
+                self.inner.forget_session(&session);
+                session.goodbye();
+            }
+        }
+        let background = self.inner.background.lock().expect("no code panics under this lock").take();
+        if let Some(background) = background {
+            background.stop();
+        }
+        flushed
+    }
+
+    /// What shard `target` has counted: names and values.
+    ///
+    /// # Errors
+    /// When there is no such target or it cannot be reached.
+    pub fn status(&self, target: u32) -> Result<Vec<(String, u64)>, FsError> {
+        let session = self.inner.session(target)?;
+        let request = self.inner.request();
+        session.send_request(request, &Message::Status { request }, Vec::new())?;
+        let (answer, _) = self.inner.wait_reply(&session, request)?;
+        let Message::StatusReply { names, values, .. } = answer else { return Err(unexpected(&answer)) };
+        Ok(names.into_iter().zip(values).collect())
+    }
+}
+
+pub(crate) fn unexpected(message: &Message) -> FsError {
+    tracing::warn!("a server answered with {}", message.name());
+    FsError::Server { operation: "request", errno: libc::EPROTO }
+}
+
+impl ClientInner {
+    pub(crate) fn pool(&self) -> Result<&Pool, FsError> {
+        if let Some(pool) = self.pool.get() {
+            return Ok(pool);
+        }
+        let pool = Pool::new(self.config.cache_bytes, self.config.prefault_bytes)
+            .map_err(|_| FsError::argument("the page pool (client.cache) cannot be mapped", libc::ENOMEM))?;
+        Ok(self.pool.get_or_init(|| pool))
+    }
+
+    /// The pool of a client that has cached something.
+    pub(crate) fn the_pool(&self) -> &Pool {
+        self.pool.get().expect("whoever has a lock or a page has made the pool")
+    }
+
+    pub(crate) fn weak(&self) -> Weak<ClientInner> {
+        self.me.clone()
+    }
+
+    pub(crate) fn request(&self) -> RequestId {
+        RequestId(self.next_number.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn operation(&self) -> OperationId {
+        OperationId(self.next_number.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The next number, without taking it: every number taken later is at least as high.
+    pub(crate) fn peek_number(&self) -> u64 {
+        self.next_number.load(Ordering::Relaxed)
+    }
+
+    /// The session with a shard; connects if there is none.
+    pub(crate) fn session(&self, target: u32) -> Result<Arc<Session>, FsError> {
+        let index = usize::try_from(target).expect("targets are few");
+        let slot = self.sessions.get(index).ok_or(FsError::argument("no such server", libc::EINVAL))?;
+        let mut slot = slot.lock().expect("no code panics under this lock");
+        if let Some(session) = slot.as_ref().filter(|session| !session.is_dead()) {
+            return Ok(Arc::clone(session));
+        }
+        let patience = Patience {
+            connect_timeout: Duration::from_millis(self.config.connect_timeout_ms),
+            server_timeout: Duration::from_millis(self.config.server_timeout_ms),
+            options: ConnectOptions {
+                busy_poll: Duration::from_micros(self.config.busy_poll_us),
+                stall_timeout: Duration::from_millis(self.config.server_timeout_ms),
+            },
+        };
+        let session = Arc::new(Session::open(target, &self.targets[index], patience)?);
+        *slot = Some(Arc::clone(&session));
+        Ok(session)
+    }
+
+    /// The session with a shard if there is one.
+    pub(crate) fn current_session(&self, target: u32) -> Option<Arc<Session>> {
+        let slot = self.sessions.get(usize::try_from(target).ok()?)?;
+        slot.lock()
+            .expect("no code panics under this lock")
+            .as_ref()
+            .filter(|session| !session.is_dead())
+            .cloned()
+    }
+
+    pub(crate) fn wait_reply(
+        &self,
+        session: &Arc<Session>,
+        request: RequestId,
+    ) -> Result<(Message, usize), FsError> {
+        let answer = session.wait_reply(request, self);
+        if answer.is_err() {
+            self.session_lost(session);
+        }
+        answer
+    }
+
+    /// The shared state of a file; made if this is its first use.
+    pub(crate) fn file(&self, stub: Stub) -> Arc<FileShared> {
+        if let Some(file) = self.find_file(stub.file) {
+            return file;
+        }
+        let mut files = self.files.write().expect("no code panics under this lock");
+        Arc::clone(files.entry(stub.file).or_insert_with(|| FileShared::new(stub)))
+    }
+
+    pub(crate) fn find_file(&self, file: FileId) -> Option<Arc<FileShared>> {
+        self.files.read().expect("no code panics under this lock").get(&file).cloned()
+    }
+
+    pub(crate) fn all_files(&self) -> Vec<Arc<FileShared>> {
+        self.files.read().expect("no code panics under this lock").values().cloned().collect()
+    }
+
+    pub(crate) fn find_stripe(&self, resource: ResourceId) -> Option<Arc<Stripe>> {
+        let file = self.find_file(resource.file)?;
+        file.stripes.get(usize::try_from(resource.stripe).ok()?).cloned()
+    }
+
+    /// Remembers that a file has no handle any more; forgets the one closed longest ago if there are many.
+    pub(crate) fn note_closed(&self, file: FileId) {
+        let oldest = {
+            let mut closed = self.closed.lock().expect("no code panics under this lock");
+            closed.push_back(file);
+            if closed.len() <= CLOSED_FILES_MAX { None } else { closed.pop_front() }
+        };
+        let Some(file) = oldest.and_then(|file| self.find_file(file)) else { return };
+        if file.handles() == 0 && file.retire(self) {
+            let mut files = self.files.write().expect("no code panics under this lock");
+            if file.handles() == 0 {
+                files.remove(&file.stub.file);
+            }
+        }
+    }
+
+    pub(crate) fn drop_file(&self, file: FileId) {
+        self.files.write().expect("no code panics under this lock").remove(&file);
+    }
+
+    /// Sends what a step left to send and wakes whom it concerns.
+    pub(crate) fn dispatch(&self, stripe: &Arc<Stripe>, out: Outbox) {
+        let Outbox { control, callback, releases, flush, freed, errno, dirty_delta } = out;
+        if dirty_delta != 0 {
+            self.change_dirty(dirty_delta, stripe);
+        }
+        if let Some(errno) = errno {
+            self.note_failure(stripe, errno);
+        }
+        if freed {
+            self.wake_writers();
+        }
+        if control.is_empty() && callback.is_empty() && releases.is_empty() && !flush {
+            return;
+        }
+        let Some(session) = self.current_session(stripe.target) else { return };
+        let sent = self.send(&session, &control, callback, releases);
+        if sent.is_err() {
+            self.session_lost(&session);
+        } else if flush {
+            flush_loop::schedule(self, &session, stripe, true);
+        }
+    }
+
+    fn send(
+        &self,
+        session: &Arc<Session>,
+        control: &[Message],
+        mut callback: Vec<Message>,
+        releases: Vec<ccpfs_wire::LockRef>,
+    ) -> Result<(), FsError> {
+        let mut batch = Vec::with_capacity(128);
+        if !control.is_empty() {
+            // A lock may be revoked as soon as it is granted: the callback connection must be there before.
+            self.callback(session)?;
+            add(&self.counters.lock_requests, control.len() as u64);
+            control.iter().for_each(|message| encode_into(message, &mut batch));
+            session.send_control(&batch)?;
+        }
+        callback
+            .extend(releases.chunks(RELEASES_MAX).map(|locks| Message::Release { locks: locks.to_vec() }));
+        if !callback.is_empty() {
+            let downgrades = callback.iter().filter(|m| matches!(m, Message::Convert { .. })).count();
+            add(&self.counters.downgrades, downgrades as u64);
+            batch.clear();
+            callback.iter().for_each(|message| encode_into(message, &mut batch));
+            let connection = self.callback(session)?;
+            connection.send(&batch, &[]).map_err(|_| session.lost())?;
+        }
+        Ok(())
+    }
+
+    fn callback<'a>(
+        &self,
+        session: &'a Arc<Session>,
+    ) -> Result<&'a Arc<dyn ccpfs_transport::Connection>, FsError> {
+        let (connection, opened) = session.callback()?;
+        if opened {
+            self.serve(session);
+        }
+        Ok(connection)
+    }
+
+    /// Lets the background thread look at the connections of a session (again).
+    pub(crate) fn serve(&self, session: &Arc<Session>) {
+        let mut background = self.background.lock().expect("no code panics under this lock");
+        let background = background.get_or_insert_with(|| Background::start(self.me.clone()));
+        background.add(Served { session: Arc::clone(session) });
+    }
+
+    /// A session has ended: all its locks are gone, and what was dirty under them.
+    pub(crate) fn session_lost(&self, session: &Arc<Session>) {
+        if session.kill() {
+            tracing::warn!(server = %session.address, "connection lost; locks and unflushed data there are gone");
+            self.forget_session(session);
+        }
+    }
+
+    fn forget_session(&self, session: &Arc<Session>) {
+        session.flushes.lock().expect("no code panics under this lock").jobs.clear();
+        let Some(pool) = self.pool.get() else { return };
+        for file in self.all_files() {
+            for stripe in file.stripes.iter().filter(|stripe| stripe.target == session.target) {
+                let mut out = Outbox::default();
+                let mut inner = stripe.lock();
+                inner.lose(stripe, pool, &mut out);
+                drop(inner);
+                // Nothing is sent: there is nobody to send it to.
+                (out.control, out.callback, out.releases, out.flush) = Default::default();
+                self.dispatch(stripe, out);
+            }
+        }
+    }
+
+    /// An answer to a lock request has arrived.
+    fn granted(&self, resource: ResourceId, input: dlm::Input) {
+        let Some(stripe) = self.find_stripe(resource) else { return };
+        let mut out = Outbox::default();
+        stripe.lock().step_locks(&stripe, self.the_pool(), input, &mut out);
+        self.dispatch(&stripe, out);
+    }
+
+    // Dirty bytes and room -------------------------------------------------------------------------------------
+
+    fn change_dirty(&self, delta: i64, stripe: &Arc<Stripe>) {
+        let now = self.dirty_bytes.fetch_add(delta, Ordering::Relaxed) + delta;
+        let verdict = self.budget.verdict(u64::try_from(now).unwrap_or(0));
+        if delta < 0 {
+            self.wake_writers();
+            if verdict == Verdict::Calm {
+                self.flushing.store(false, Ordering::Relaxed);
+            }
+        } else if verdict != Verdict::Calm {
+            if !self.flushing.swap(true, Ordering::Relaxed) {
+                self.flush_everything();
+            } else if let Some(session) = self.current_session(stripe.target) {
+                flush_loop::schedule(self, &session, stripe, false);
+            }
+        }
+    }
+
+    /// Whether the background flush should go on.
+    pub(crate) fn wants_room(&self) -> bool {
+        self.flushing.load(Ordering::Relaxed)
+    }
+
+    /// Starts flushing all dirty stripes, waiting for none.
+    pub(crate) fn flush_everything(&self) {
+        for file in self.all_files() {
+            for stripe in &file.stripes {
+                if stripe.lock().cache.dirty_bytes() > 0
+                    && let Some(session) = self.current_session(stripe.target)
+                {
+                    flush_loop::schedule(self, &session, stripe, false);
+                }
+            }
+        }
+    }
+
+    fn wake_writers(&self) {
+        if *self.room.lock().expect("no code panics under this lock") > 0 {
+            self.room_changed.notify_all();
+        }
+    }
+
+    fn note_failure(&self, stripe: &Arc<Stripe>, errno: i32) {
+        if let Some(file) = stripe.file.upgrade() {
+            file.record_error(errno);
+        }
+        let mut failures = self.failures.lock().expect("no code panics under this lock");
+        *failures = (failures.0 + 1, errno);
+        drop(failures);
+        self.wake_writers();
+    }
+
+    pub(crate) fn flush_failed(&self, stripe: &Arc<Stripe>, errno: i32) {
+        self.note_failure(stripe, errno);
+    }
+
+    /// Waits while there are too many dirty bytes.
+    pub(crate) fn wait_for_budget(&self) -> Result<(), FsError> {
+        let over = || {
+            let now = u64::try_from(self.dirty_bytes.load(Ordering::Relaxed)).unwrap_or(0);
+            self.budget.verdict(now) == Verdict::Wait
+        };
+        if over() { self.wait_for_room(|| !over()) } else { Ok(()) }
+    }
+
+    /// Waits until `enough` is true, flushing and reclaiming meanwhile. Gives up with the error of a flush that fails.
+    pub(crate) fn wait_for_room(&self, mut enough: impl FnMut() -> bool) -> Result<(), FsError> {
+        let seen = self.failures.lock().expect("no code panics under this lock").0;
+        self.flushing.store(true, Ordering::Relaxed);
+        self.flush_everything();
+        let mut room = self.room.lock().expect("no code panics under this lock");
+        *room += 1;
+        let result = loop {
+            if enough() {
+                break Ok(());
+            }
+            let (failures, errno) = *self.failures.lock().expect("no code panics under this lock");
+            if failures != seen {
+                break Err(FsError::Server { operation: "flush", errno });
+            }
+            // Woken by acknowledgements; the bound only guards against a wake-up lost to a session that just ended.
+            let pause = Duration::from_millis(200);
+            room = self.room_changed.wait_timeout(room, pause).expect("no code panics under this lock").0;
+        };
+        *room -= 1;
+        result
+    }
+
+    /// Makes room in the pool for `pages` pages: clean ones are forgotten, dirty ones flushed.
+    pub(crate) fn make_room(&self, pages: usize) -> Result<(), FsError> {
+        let mut trial = Vec::new();
+        self.wait_for_room(|| {
+            self.reclaim(pages);
+            let fits = self.the_pool().allocate(pages, &mut trial);
+            self.the_pool().release(&trial);
+            trial.clear();
+            fits
+        })
+    }
+
+    fn reclaim(&self, pages: usize) {
+        let mut freed = 0;
+        for file in self.all_files() {
+            for stripe in &file.stripes {
+                let mut out = Outbox::default();
+                let mut inner = stripe.lock();
+                let before = inner.page_count();
+                inner.reclaim(stripe, self.the_pool(), &mut out);
+                freed += before - inner.page_count();
+                drop(inner);
+                out.freed = false;
+                self.dispatch(stripe, out);
+                if freed >= pages {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Time passes: unused locks age, and dirty data do not stay dirty for ever.
+    pub(crate) fn tick(&self) {
+        let Some(pool) = self.pool.get() else { return };
+        for file in self.all_files() {
+            for stripe in &file.stripes {
+                let mut out = Outbox::default();
+                stripe.lock().step_locks(stripe, pool, dlm::Input::Tick, &mut out);
+                self.dispatch(stripe, out);
+            }
+        }
+        self.flush_everything();
+    }
+}
+
+impl Receiver for ClientInner {
+    #[allow(clippy::wildcard_enum_match_arm, reason = "whatever does not belong on this channel is reported")]
+    fn message(&self, session: &Session, message: Message) {
+        match message {
+            Message::Grant { request, resource, granted } => {
+                count_grant(&self.counters, &granted);
+                self.granted(resource, dlm::Input::Granted { request, granted });
+            }
+            Message::Denied { request, resource, status } => {
+                let errno = match status {
+                    ccpfs_wire::Status::Errno(errno) => errno,
+                    ccpfs_wire::Status::Ok => libc::EPROTO,
+                };
+                self.granted(resource, dlm::Input::Denied { request, errno });
+            }
+            Message::Pong { .. } | Message::Goodbye {} => {}
+            other => {
+                tracing::warn!(server = %session.address, "unexpected {} on the control connection", other.name())
+            }
+        }
+    }
+}
+
+impl Drop for ClientInner {
+    fn drop(&mut self) {
+        for slot in &self.sessions {
+            if let Some(session) = slot.lock().expect("no code panics under this lock").take() {
+                session.kill();
+            }
+        }
+        if let Some(background) = self.background.lock().expect("no code panics under this lock").take() {
+            background.stop();
+        }
+    }
+}

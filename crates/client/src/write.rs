@@ -1,0 +1,275 @@
+//! Writing: lock, copy into the pages, mark dirty.
+
+use crate::client::ClientInner;
+use crate::error::FsError;
+use crate::file::FileShared;
+use crate::operation::{self, Held, Operation, Wish, end_use};
+use crate::statistics::add;
+use crate::stripe::{Outbox, Stripe};
+use ccpfs_dlm::client::Intent;
+use ccpfs_types::limits::FILE_BYTES_MAX;
+use ccpfs_types::{Extent, Layout};
+use ccpfs_writeback::Input;
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Writes all buffers at `offset`, as one atomic write.
+pub(crate) fn write(
+    client: &ClientInner,
+    file: &FileShared,
+    buffers: &[IoSlice<'_>],
+    offset: u64,
+) -> Result<usize, FsError> {
+    let length = total(buffers)?;
+    let Some(extent) = range(offset, length as u64)? else { return Ok(0) };
+    client.wait_for_budget()?;
+    let _turn = file.ranges.lock(extent, true);
+    let wish = Wish { intent: Intent::Write, extent };
+    let operation = operation::begin(client, file, &wish)?;
+    copy_in(client, file, operation, buffers, extent)?;
+    add(&client.counters.bytes_written, length as u64);
+    Ok(length)
+}
+
+/// Writes all buffers at the end of the file; returns the new end.
+pub(crate) fn append(
+    client: &ClientInner,
+    file: &FileShared,
+    buffers: &[IoSlice<'_>],
+) -> Result<u64, FsError> {
+    let length = total(buffers)?;
+    client.wait_for_budget()?;
+    let _turn = file.ranges.lock(Extent::WHOLE, true);
+    let wish = Wish { intent: Intent::ReadThenWrite, extent: Extent::WHOLE };
+    let operation = operation::begin(client, file, &wish)?;
+    // Nobody else can write now: the size stays what it is until we have written.
+    let size = match file.attributes(client) {
+        Ok(attributes) => attributes.size,
+        Err(error) => {
+            operation.finish(client);
+            return Err(error);
+        }
+    };
+    match range(size, length as u64) {
+        Ok(Some(extent)) => {
+            copy_in(client, file, operation, buffers, extent)?;
+            add(&client.counters.bytes_written, length as u64);
+            Ok(extent.end())
+        }
+        Ok(None) => {
+            operation.finish(client);
+            Ok(size)
+        }
+        Err(error) => {
+            operation.finish(client);
+            Err(error)
+        }
+    }
+}
+
+fn total(buffers: &[IoSlice<'_>]) -> Result<usize, FsError> {
+    let length = buffers.iter().try_fold(0_usize, |sum, buffer| sum.checked_add(buffer.len()));
+    length
+        .filter(|length| isize::try_from(*length).is_ok())
+        .ok_or(FsError::argument("the buffers are longer than one call can write", libc::EINVAL))
+}
+
+fn range(offset: u64, length: u64) -> Result<Option<Extent>, FsError> {
+    match offset.checked_add(length) {
+        Some(end) if end <= FILE_BYTES_MAX => Ok(Extent::new(offset, end)),
+        Some(_) | None => Err(FsError::argument("the write ends beyond the largest file", libc::EFBIG)),
+    }
+}
+
+/// The bytes of `stripe` that lie within `extent` of the file.
+fn local(layout: Layout, stripe: &Stripe, extent: Extent) -> Option<Extent> {
+    let index = stripe.resource.stripe;
+    Extent::new(layout.stripe_length(index, extent.start()), layout.stripe_length(index, extent.end()))
+}
+
+/// Copies the buffers into the pages of all stripes, marks them dirty and ends the operation.
+fn copy_in(
+    client: &ClientInner,
+    file: &FileShared,
+    operation: Operation<'_>,
+    buffers: &[IoSlice<'_>],
+    extent: Extent,
+) -> Result<(), FsError> {
+    match pin_all(client, file.stub.layout, &operation, extent) {
+        Ok(pinned) => {
+            copy(file.stub.layout, &pinned, buffers, extent);
+            commit(client, file.stub.layout, &operation, &pinned, extent)
+        }
+        Err(error) => {
+            operation.finish(client);
+            Err(error)
+        }
+    }
+}
+
+/// Pages for all bytes of the operation, pinned.
+fn pin_all<'a>(
+    client: &ClientInner,
+    layout: Layout,
+    operation: &'a Operation<'a>,
+    extent: Extent,
+) -> Result<Vec<Pinned<'a>>, FsError> {
+    let mut pinned: Vec<Pinned<'_>> = Vec::new();
+    for (stripe, held) in operation.stripes() {
+        let Some(part) = local(layout, stripe, extent) else { continue };
+        let mut runs = Vec::new();
+        if let Err(error) = pin(client, stripe, part, &mut runs) {
+            unpin_all(client, &pinned);
+            return Err(error);
+        }
+        pinned.push(Pinned { stripe, part, runs, held });
+    }
+    Ok(pinned)
+}
+
+fn copy(layout: Layout, pinned: &[Pinned<'_>], buffers: &[IoSlice<'_>], extent: Extent) {
+    let mut source = Source::new(buffers);
+    if let [only] = pinned
+        && layout.stripe_count() == 1
+    {
+        // One stripe: file order is stripe order.
+        only.runs.iter().for_each(|run| source.copy_to(*run));
+    } else {
+        for piece in layout.pieces(extent) {
+            let place = pinned
+                .iter()
+                .find(|p| p.stripe.resource.stripe == piece.stripe)
+                .expect("every piece is pinned");
+            place.each_run(piece.extent, |run| source.copy_to(run));
+        }
+    }
+}
+
+/// Marks the bytes dirty and ends the use of each lock, in one turn per stripe.
+fn commit(
+    client: &ClientInner,
+    layout: Layout,
+    operation: &Operation<'_>,
+    pinned: &[Pinned<'_>],
+    extent: Extent,
+) -> Result<(), FsError> {
+    let now = now_ns();
+    let mut lost = false;
+    for Pinned { stripe, part, held, .. } in pinned {
+        let mut out = Outbox::default();
+        let mut inner = stripe.lock();
+        if inner.generation == held.generation {
+            inner.step_cache(
+                stripe,
+                client.the_pool(),
+                Input::Written { extent: *part, sn: held.sn },
+                &mut out,
+            );
+            inner.modified_ns = now;
+        } else {
+            lost = true;
+            inner.doubt(*part);
+        }
+        inner.unpin(client.the_pool(), *part);
+        end_use(client, stripe, &mut inner, held, &mut out);
+        drop(inner);
+        client.dispatch(stripe, out);
+    }
+    // Stripes that were locked but not written (append).
+    for (stripe, held) in operation.stripes() {
+        if local(layout, stripe, extent).is_none() {
+            let mut out = Outbox::default();
+            end_use(client, stripe, &mut stripe.lock(), held, &mut out);
+            client.dispatch(stripe, out);
+        }
+    }
+    if lost {
+        return Err(FsError::DataLost { errno: libc::EIO });
+    }
+    Ok(())
+}
+
+/// Bytes of a stripe whose pages are pinned.
+struct Pinned<'a> {
+    stripe: &'a Arc<Stripe>,
+    part: Extent,
+    runs: Vec<(*mut u8, usize)>,
+    held: &'a Held,
+}
+
+impl Pinned<'_> {
+    /// Calls `act` with the memory of each contiguous run of `extent`, in order.
+    fn each_run(&self, extent: Extent, mut act: impl FnMut((*mut u8, usize))) {
+        let mut at = self.part.start();
+        for (start, length) in &self.runs {
+            let run = Extent::with_length(at, *length as u64).expect("runs have bytes");
+            at = run.end();
+            if let Some(part) = run.intersection(extent) {
+                let skip = usize::try_from(part.start() - run.start()).expect("within the run");
+                act((start.wrapping_add(skip), usize::try_from(part.length()).expect("within the run")));
+            }
+        }
+    }
+}
+
+fn pin(
+    client: &ClientInner,
+    stripe: &Arc<Stripe>,
+    part: Extent,
+    runs: &mut Vec<(*mut u8, usize)>,
+) -> Result<(), FsError> {
+    loop {
+        let pinned = stripe.lock().pin(client.the_pool(), part, runs);
+        match pinned {
+            Ok(()) => return Ok(()),
+            Err(pages) => client.make_room(pages)?,
+        }
+    }
+}
+
+fn unpin_all(client: &ClientInner, pinned: &[Pinned<'_>]) {
+    for Pinned { stripe, part, .. } in pinned {
+        let mut inner = stripe.lock();
+        inner.doubt(*part);
+        inner.unpin(client.the_pool(), *part);
+    }
+}
+
+/// The caller's buffers, read from front to back.
+struct Source<'a> {
+    buffers: &'a [IoSlice<'a>],
+    /// Bytes of the first buffer that have been taken.
+    taken: usize,
+}
+
+impl<'a> Source<'a> {
+    fn new(buffers: &'a [IoSlice<'a>]) -> Source<'a> {
+        Source { buffers, taken: 0 }
+    }
+
+    /// Fills `length` bytes at `to`.
+    fn copy_to(&mut self, (to, length): (*mut u8, usize)) {
+        let mut done = 0;
+        while done < length {
+            let (first, rest) =
+                self.buffers.split_first().expect("the buffers hold all bytes of the operation");
+            let left = &first[self.taken..];
+            let count = left.len().min(length - done);
+            // SAFETY: `to` is pinned memory of at least `length` bytes that no other operation writes (range lock) and
+            // that cannot overlap a caller's buffer.
+            unsafe { std::ptr::copy_nonoverlapping(left.as_ptr(), to.add(done), count) };
+            done += count;
+            self.taken += count;
+            if self.taken == first.len() {
+                self.buffers = rest;
+                self.taken = 0;
+            }
+        }
+    }
+}
+
+fn now_ns() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
