@@ -1,6 +1,7 @@
 //! A raw client for tests: speaks the wire protocol over the transport, one message at a time.
 #![allow(
     clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
     dead_code,
     unreachable_pub,
     reason = "helpers of tests; not every test uses each"
