@@ -5,7 +5,9 @@ use crate::sys;
 use ccpfs_config::{BytesPerSecond, ServerConfig};
 use ccpfs_transport::Address;
 use std::path::PathBuf;
-use std::sync::Arc;
+
+/// How often a server that runs looks whether it still does, in milliseconds.
+const LOOK_AROUND_MS: u32 = 500;
 
 /// Options of `ccpfs server`.
 #[derive(Debug, clap::Args)]
@@ -63,21 +65,21 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
         sys::start_session().context(|| "cannot start a session".to_owned())?;
     }
     let config = settings(arguments)?;
-    let index = config.index;
+    let (index, shards) = (config.index, config.shards);
     // Before any thread starts: all of them inherit the mask.
     sys::block_termination();
-    let server = Arc::new(ccpfs_server::start(config).context(|| format!("server {index}"))?);
+    let server = ccpfs_server::start(config).context(|| format!("server {index}"))?;
     for address in server.addresses() {
         tracing::info!("server {index} listens on {address}");
     }
-    let stopper = Arc::clone(&server);
-    std::thread::Builder::new()
-        .name("ccpfs-signals".to_owned())
-        .spawn(move || {
-            sys::wait_for_termination();
-            tracing::info!("asked to stop");
-            stopper.shutdown();
-        })
-        .context(|| "cannot start a thread".to_owned())?;
+    while !sys::termination_within(LOOK_AROUND_MS) && !has_ended(shards) {}
+    tracing::info!("server {index} stops");
+    server.shutdown();
     server.wait().context(|| format!("server {index}"))
+}
+
+/// Whether one of the shards' threads has ended, for whatever reason: then the others end too.
+fn has_ended(shards: u32) -> bool {
+    let running = sys::threads_named("shard-");
+    running.is_some_and(|running| u32::try_from(running).is_ok_and(|running| running < shards))
 }

@@ -52,12 +52,26 @@ pub(crate) fn block_termination() {
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
-/// Waits for a signal that [`block_termination`] holds back.
-pub(crate) fn wait_for_termination() {
+/// Waits at most this many milliseconds for a signal that [`block_termination`] holds back; tells whether it came.
+pub(crate) fn termination_within(timeout_ms: u32) -> bool {
     let set = termination_signals();
-    let mut signal = 0;
-    // SAFETY: both pointers are valid for the call; EINTR is not an answer of `sigwait`.
-    unsafe { libc::sigwait(&raw const set, &raw mut signal) };
+    let timeout = libc::timespec {
+        tv_sec: libc::time_t::from(timeout_ms / 1000),
+        tv_nsec: libc::c_long::from(timeout_ms % 1000) * 1_000_000,
+    };
+    // SAFETY: set and time-out are valid for the call; no details about the signal are asked for.
+    unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const timeout) > 0 }
+}
+
+/// How many threads of this process have a name that begins with `prefix`; `None` when the system does not say.
+pub(crate) fn threads_named(prefix: &str) -> Option<usize> {
+    let mut count = 0;
+    for entry in std::fs::read_dir("/proc/self/task").ok()? {
+        // A thread that ends meanwhile is none.
+        let name = std::fs::read_to_string(entry.ok()?.path().join("comm")).unwrap_or_default();
+        count += usize::from(name.starts_with(prefix));
+    }
+    Some(count)
 }
 
 /// Nanoseconds of the clock that all processes of the machine share and nobody sets.
@@ -125,6 +139,25 @@ mod tests {
     fn signals_go_to_single_processes_only() {
         assert!(send_signal(0, Signal::Terminate).is_err());
         assert!(send_signal(u32::MAX, Signal::Kill).is_err());
+    }
+
+    #[test]
+    fn threads_are_counted_by_name() {
+        let (end, wait) = std::sync::mpsc::channel::<()>();
+        let (started, start) = std::sync::mpsc::channel();
+        let named = std::thread::Builder::new().name("counted-0".to_owned());
+        let thread = named.spawn(move || {
+            started.send(()).unwrap();
+            let _ = wait.recv();
+        });
+        start.recv().unwrap();
+        assert_eq!(threads_named("counted-"), Some(1));
+        drop(end);
+        thread.unwrap().join().unwrap();
+        // The system lists a thread for a moment after its end.
+        while threads_named("counted-") != Some(0) {
+            std::thread::yield_now();
+        }
     }
 
     #[test]

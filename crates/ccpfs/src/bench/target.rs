@@ -62,6 +62,7 @@ impl Access {
                 let layout = Layout::new(job.stripes, job.shape.stripe_bytes);
                 let layout = layout.ok_or_else(|| Failure::new("the layout is out of range"))?;
                 let client = Client::start(config).context(|| "cannot start a client".to_owned())?;
+                client.prepare().context(|| "cannot prepare the cache".to_owned())?;
                 Ok(Access::Ccpfs { client, layout })
             }
         }
