@@ -23,26 +23,18 @@ ior() {
 
 # Every byte right: all patterns, stripes, transfers, client counts, policies.
 safety() {
-    local clients stripes
+    local clients
     for clients in 4 16; do
-        for stripes in 1 2 4; do
-            ior "safety-$clients-clients-$stripes-stripes" --pattern nn,segmented,strided --clients $clients \
-                --servers 1 --stripes $stripes --transfer 4KiB,64KiB,1MiB --per-client 8MiB \
-                --policy seqdlm,basic,lustre --rounds 1 --verify
-            ior "safety-$clients-clients-$stripes-stripes-47008" --pattern nn,segmented,strided --clients $clients \
-                --servers 1 --stripes $stripes --transfer 47008 --per-client $((47008 * 180)) \
-                --policy seqdlm,basic,lustre --rounds 1 --verify
-        done
+        ior "safety-$clients-clients" --pattern nn,segmented,strided --clients $clients --servers 2 \
+            --stripes 1,2,4 --transfer 4KiB,64KiB,47008,1MiB --per-client 8MiB \
+            --policy seqdlm,basic,lustre --rounds 1 --verify
     done
 }
 
 # Paper 000, Fig. 7 and section V-B1: overlapping full-range writes; readers must see one writer's complete data.
 overlap() {
-    local stripes
-    for stripes in 1 2; do
-        ior "overlap-$stripes-stripes" --workload overlap --clients 16 --servers 1 --stripes $stripes \
-            --transfer 1MiB --per-client 4MiB --policy seqdlm,basic,lustre --rounds 10 --verify
-    done
+    ior overlap --workload overlap --clients 16 --servers 1 --stripes 1,2 --per-client 16MiB \
+        --policy seqdlm,basic,lustre --rounds 10 --verify
 }
 
 # Conflicting writers against a device of 500 MiB/s, one stripe.
@@ -74,13 +66,12 @@ flush() {
 
 # Paper 000, Figs 16-19: each mode and feature alone.
 modes() {
-    local mode workload
+    local workload
     for workload in conflict-sequential conflict-parallel; do
-        for mode in nbw pw; do
-            ior "$workload-$mode" --workload $workload --mode $mode --clients 4 --servers 1 --stripes 1 \
-                --transfer 64KiB,1MiB --per-client 32MiB --policy seqdlm,seqdlm-no-early-revocation,seqdlm-no-early-grant \
-                --rounds "$rounds" --device-bandwidth 500MiB/s
-        done
+        ior "$workload" --workload $workload --mode nbw,pw --clients 4 --servers 1 --stripes 1 \
+            --transfer 64KiB,1MiB --per-client 32MiB \
+            --policy seqdlm,seqdlm-no-early-revocation,seqdlm-no-early-grant \
+            --rounds "$rounds" --device-bandwidth 500MiB/s
     done
     ior mixed-read-write --workload mixed-read-write --clients 1 --servers 1 --stripes 1 --transfer 64KiB \
         --per-client 16MiB --policy seqdlm,seqdlm-no-upgrading --rounds "$rounds" --device-bandwidth 500MiB/s
@@ -91,7 +82,7 @@ modes() {
 # Locks alone: requests per second of one shard, and a hit in the client.
 locks() {
     printf '\n== locks: ccpfs bench locks-rate\n\n'
-    "$ccpfs" bench locks-rate </dev/null | tee "$out/locks.txt"
+    "$ccpfs" bench locks-rate --json "$out/locks.json" </dev/null | tee "$out/locks.txt"
 }
 
 all=(safety overlap contention stripes ceiling flush modes locks)
