@@ -192,7 +192,8 @@ impl Shard {
             }
             Message::Destroy { request, resources } => self.destroy(to(request), resources, now),
             Message::Glimpse { request, resource } => {
-                let glimpse = self.glimpses.begin(to(request), resource, client);
+                let holders = self.locks.write_holders(resource, 0);
+                let glimpse = self.glimpses.begin(to(request), resource, client, &holders);
                 self.data.measure(glimpse, resource, &mut self.outcomes);
             }
             Message::Status { request } => {

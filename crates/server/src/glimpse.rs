@@ -25,6 +25,8 @@ struct Glimpse {
     reply: ReplyTo,
     resource: ResourceId,
     asker: ClientId,
+    /// Whether others held write locks when it began.
+    contended: bool,
     stage: Stage,
     end: u64,
     modified_ns: i64,
@@ -52,13 +54,20 @@ pub(crate) struct Glimpses {
 }
 
 impl Glimpses {
-    /// Begins a glimpse. It is to be measured next.
-    pub(crate) fn begin(&mut self, reply: ReplyTo, resource: ResourceId, asker: ClientId) -> u64 {
+    /// Begins a glimpse of a stripe on which `holders` hold write locks. It is to be measured next.
+    pub(crate) fn begin(
+        &mut self,
+        reply: ReplyTo,
+        resource: ResourceId,
+        asker: ClientId,
+        holders: &[ClientId],
+    ) -> u64 {
         // 0 is the number of questions that only want a sign of life.
         self.next += 1;
         self.count += 1;
         let stage = Stage::First;
-        let glimpse = Glimpse { reply, resource, asker, stage, end: 0, modified_ns: 0 };
+        let contended = holders.iter().any(|holder| *holder != asker && *holder != ClientId::SERVER);
+        let glimpse = Glimpse { reply, resource, asker, contended, stage, end: 0, modified_ns: 0 };
         self.under_way.insert(self.next, glimpse);
         self.next
     }
@@ -81,6 +90,11 @@ impl Glimpses {
             if !clients.is_empty() {
                 glimpse.stage = Stage::Asked { unanswered: clients.clone() };
                 return Next::Ask { resource: glimpse.resource, clients };
+            }
+            if glimpse.contended {
+                // A holder may have flushed and let go while the stripe was measured: its bytes count.
+                glimpse.stage = Stage::Last;
+                return Next::Measure { resource: glimpse.resource };
             }
         }
         let glimpse = self.under_way.remove(&id).expect("it was there a moment ago");
