@@ -191,7 +191,7 @@ fn check(plan: &Plan) -> Result<(), Failure> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use clap::Parser;
 
@@ -201,7 +201,8 @@ mod tests {
         ior: IorArguments,
     }
 
-    fn plan(more: &[&str]) -> Result<Plan, Failure> {
+    /// The plan of a command line.
+    pub(crate) fn plan(more: &[&str]) -> Result<Plan, Failure> {
         Line::parse_from(["ior"].into_iter().chain(more.iter().copied())).ior.plan()
     }
 

@@ -59,7 +59,7 @@ fn measure(plan: &Plan, environment: &mut Environment) -> Result<Vec<Run>, Failu
     let mut runs = Vec::with_capacity(count);
     for round in 0..plan.rounds {
         for case in &cases {
-            for contender in &plan.contenders {
+            for contender in in_turn(&plan.contenders, round) {
                 let (workload, name) = (case.workload.name(), contender.name());
                 bar.set_message(format!("{workload} {name} round {}", round + 1));
                 let mut session = Session { plan, case, contender, round, number: runs.len() };
@@ -74,6 +74,12 @@ fn measure(plan: &Plan, environment: &mut Environment) -> Result<Vec<Run>, Failu
     }
     bar.finish_and_clear();
     Ok(runs)
+}
+
+/// The contenders, each round beginning with another: what comes first also pays for what is cold.
+fn in_turn(contenders: &[Contender], round: u32) -> impl Iterator<Item = &Contender> {
+    let first = usize::try_from(round).expect("32 bits fit") % contenders.len().max(1);
+    contenders.iter().cycle().skip(first).take(contenders.len())
 }
 
 /// One run: a contender in a case in a round.
@@ -234,5 +240,30 @@ impl Wrong {
             self.bytes += 1;
             self.texts.push(text);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_round_begins_with_another_contender_and_leaves_none_out() {
+        let contenders = ["seqdlm", "basic", "local"].map(|name| Contender::named(name).unwrap());
+        let order = |round| in_turn(&contenders, round).map(Contender::name).collect::<Vec<_>>().join(" ");
+        assert_eq!(order(0), "seqdlm basic local");
+        assert_eq!(order(2), "local seqdlm basic");
+        assert_eq!(order(3), order(0));
+    }
+
+    #[test]
+    fn what_readers_report_adds_up() {
+        let mut wrong = Wrong::default();
+        wrong.add(&[Report::default(), Report { wrong_bytes: 3, ..Report::default() }]);
+        wrong.add(&[
+            Report { winner: Some((0, 1)), ..Report::default() },
+            Report { winner: Some((1, 1)), ..Report::default() },
+        ]);
+        assert_eq!((wrong.bytes, wrong.texts.len()), (4, 1));
     }
 }

@@ -3,6 +3,7 @@
 use super::plan::Plan;
 use super::report::create_parent;
 use super::result::Summary;
+use super::table::counted;
 use crate::failure::{Context, Failure};
 use ccpfs_config::format_bytes;
 use plotters::coord::Shift;
@@ -95,7 +96,10 @@ fn groups(plan: &Plan, lines: &[Summary], figure: Figure) -> Vec<Group> {
 /// Draws the figure as SVG.
 pub(crate) fn draw(path: &Path, plan: &Plan, lines: &[Summary]) -> Result<(), Failure> {
     create_parent(path)?;
-    let (upper, lower) = (groups(plan, lines, pio), groups(plan, lines, total));
+    let upper = groups(plan, lines, pio);
+    // Memory is never flushed: beside the others it would only set the scale.
+    let flushed: Vec<Summary> = lines.iter().filter(|line| line.policy != "memcpy").cloned().collect();
+    let lower = groups(plan, &flushed, total);
     let widest = upper.iter().map(|group| group.label.len() * 8).max().unwrap_or(0);
     let group_pixels = (plan.contenders.len() * BAR_PIXELS + BAR_PIXELS).max(widest + 16);
     let width = u32::try_from((upper.len() * group_pixels + 110).max(760)).unwrap_or(u32::MAX);
@@ -188,4 +192,42 @@ fn draw_group(chart: &mut Chart<'_, '_>, left: f64, group: &Group) -> Drawn {
         ])?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::args::tests::plan;
+    use crate::bench::plan::{Contender, Workload};
+    use crate::bench::result::{summaries, tests::case, tests::run};
+
+    #[test]
+    fn the_figure_names_every_policy_and_case_and_shows_the_medians() {
+        let plan = plan(&["--policy", "seqdlm,lustre,memcpy"]).unwrap();
+        let contenders = ["seqdlm", "lustre", "memcpy"].map(|name| Contender::named(name).unwrap());
+        let mut runs = Vec::new();
+        for (policy, speed) in [("seqdlm", 1234.0), ("lustre", 321.0), ("memcpy", 9876.0)] {
+            runs.push(run(policy, Workload::Strided, 0, speed));
+            runs.push(run(policy, Workload::Nn, 0, speed));
+        }
+        let lines = summaries(&runs, &[case(Workload::Nn), case(Workload::Strided)], &contenders);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("new/figure.svg");
+        draw(&path, &plan, &lines).unwrap();
+        let svg = std::fs::read_to_string(&path).unwrap();
+        for text in ["seqdlm", "lustre", "strided, 1MiB", "nn, 1MiB", "1234", "321", "9876", "PIO", "total"] {
+            assert!(svg.contains(text), "{text}");
+        }
+        assert!(!svg.contains("4938"), "memory has no total");
+    }
+
+    #[test]
+    fn what_was_not_measured_leaves_a_gap() {
+        let plan = plan(&["--policy", "seqdlm,lustre"]).unwrap();
+        let contenders = ["seqdlm", "lustre"].map(|name| Contender::named(name).unwrap());
+        let runs = [run("lustre", Workload::Strided, 0, 100.0)];
+        let groups = groups(&plan, &summaries(&runs, &[case(Workload::Strided)], &contenders), pio);
+        assert_eq!(groups.len(), 1);
+        assert!(groups[0].bars[0].is_none() && groups[0].bars[1].is_some());
+    }
 }

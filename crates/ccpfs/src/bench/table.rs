@@ -72,19 +72,24 @@ fn shows_writes(plan: &Plan) -> bool {
     })
 }
 
+/// "1 server", "2 servers".
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
 /// What the figures are of.
 fn heading(plan: &Plan) -> String {
     let limit = plan.device_bandwidth.map(|limit| format!(", device limit {limit}")).unwrap_or_default();
     let network = if plan.tcp { "TCP" } else { "Unix sockets" };
     format!(
-        "{} clients, {} servers of {} shards over {network}, {} per client, stripe unit {}, {} rounds{limit}\n\
+        "{}, {} of {} over {network}, {} per client, stripe unit {}, {}{limit}\n\
          PIO: until the last write returned. F: flush, sync and close. Medians over the rounds. Ratio: PIO over that of {}.",
-        plan.clients,
-        plan.servers,
-        plan.shards,
+        counted(plan.clients.into(), "client"),
+        counted(plan.servers.into(), "server"),
+        counted(plan.shards.into(), "shard"),
         Bytes(plan.per_client_bytes),
         Bytes(plan.stripe_bytes),
-        plan.rounds,
+        counted(plan.rounds.into(), "round"),
         plan.contenders.last().map(super::plan::Contender::name).unwrap_or_default()
     )
 }
@@ -122,4 +127,41 @@ fn align(row: &[String], widths: &[usize]) -> String {
         if at < 2 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
     });
     cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::args::tests::plan;
+    use crate::bench::plan::Contender;
+    use crate::bench::result::{summaries, tests::case, tests::run};
+
+    #[test]
+    fn the_table_has_a_line_per_policy_and_a_gap_between_cases() {
+        let plan = plan(&["--policy", "seqdlm,lustre", "--servers", "2"]).unwrap();
+        let contenders = ["seqdlm", "lustre"].map(|name| Contender::named(name).unwrap());
+        let mut runs = Vec::new();
+        for (policy, speed) in [("seqdlm", 1000.0), ("lustre", 40.0)] {
+            runs.push(run(policy, Workload::Nn, 0, speed));
+            runs.push(run(policy, Workload::Strided, 0, speed));
+        }
+        let cases = [case(Workload::Nn), case(Workload::Strided)];
+        let text = render(&plan, &summaries(&runs, &cases, &contenders));
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].starts_with("4 clients, 2 servers of 1 shard over Unix sockets"), "{text}");
+        assert!(lines[3].starts_with("policy") && lines[6].is_empty(), "{text}");
+        let words: Vec<&str> = lines[4].split_whitespace().collect();
+        assert_eq!(words[..5], ["seqdlm", "nn", "1MiB", "1", "1000"]);
+        assert_eq!(words.last(), Some(&"25.00"));
+        assert!(lines[8].ends_with("1.00"), "{text}");
+    }
+
+    #[test]
+    fn numbers_have_as_many_digits_as_are_read() {
+        assert_eq!([0.5, 12.34, 1234.5].map(number), ["0.50", "12.3", "1234"]);
+        assert_eq!(
+            (counted(1, "client"), counted(2, "client")),
+            ("1 client".to_owned(), "2 clients".to_owned())
+        );
+    }
 }
