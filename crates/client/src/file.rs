@@ -496,7 +496,8 @@ impl File {
         crate::attributes::of_descriptor(&self.handle.client, &self.handle.stub, &self.handle.path)
     }
 
-    /// Closes this handle. The last clone flushes, if the configuration says so (`client.flush_on_close`).
+    /// Closes this handle and says what went wrong with data written earlier. The last clone flushes, if the configuration
+    /// says so (`client.flush_on_close`); dropping it does too, but can only log an error.
     ///
     /// # Errors
     /// The error of this or an earlier flush; the handle is closed all the same.
@@ -514,6 +515,12 @@ impl Drop for Handle {
     fn drop(&mut self) {
         let client = &self.client.inner;
         if *self.written.get_mut() && self.access.write {
+            if client.config.flush_on_close
+                && let Err(error) = self.shared.flush(client)
+            {
+                // Whoever wants to know calls `close`, which has reported it.
+                tracing::warn!(path = %self.path.display(), %error, "closed with unflushed data");
+            }
             crate::attributes::note_written(&self.stub, &self.shared);
         }
         if self.shared.handles.fetch_sub(1, Ordering::AcqRel) != 1 {
