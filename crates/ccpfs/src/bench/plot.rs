@@ -130,9 +130,9 @@ fn pixels(value: usize) -> i32 {
 /// The title, and which colour is whose.
 fn legend(area: &Panel<'_>, plan: &Plan) -> Drawn {
     let limit = plan.device_bandwidth.map(|limit| format!(", device limit {limit}")).unwrap_or_default();
-    let (clients, servers) = (plan.clients, plan.servers);
-    let title =
-        format!("ccPFS: {clients} clients, {servers} servers{limit}; medians of {} rounds", plan.rounds);
+    let counts = [(plan.clients, "client"), (plan.servers, "server"), (plan.rounds, "round")]
+        .map(|(count, noun)| counted(u64::from(count), noun));
+    let title = format!("ccPFS: {}, {}{limit}; medians of {}", counts[0], counts[1], counts[2]);
     area.draw(&Text::new(title, (16, 10), text(16, HPos::Left, VPos::Top)))?;
     let mut left = 16;
     for (place, contender) in plan.contenders.iter().enumerate() {
