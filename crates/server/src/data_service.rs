@@ -4,6 +4,7 @@
 //! the ends of tasks become inputs and answers.
 
 use crate::device_pool::{DevicePool, Done, Measure, Task};
+use crate::lost::Lost;
 use crate::operations::{Operation, Outcome, ReplyTo, done, unread, written};
 use ccpfs_device::DeviceError;
 use ccpfs_extent_cache::{Arriving, Effect, Input, Stripe, WaitId, Work, WriteId};
@@ -12,6 +13,9 @@ use ccpfs_types::{ClientId, Extent, ResourceId, Sn};
 use ccpfs_wire::{LockRef, Message, Status};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
+
+/// Operations under way at a time; more are refused. Flushes are bounded by the memory for their data before that.
+const OPERATIONS_MAX: usize = 1 << 16;
 
 /// What the data service has counted since it started.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,6 +61,7 @@ pub(crate) struct DataService {
     read_buffers: BufferPool,
     /// Reads that wait for memory.
     starved: VecDeque<u64>,
+    lost: Lost,
     effects: Vec<Effect>,
     done: Vec<Done>,
 }
@@ -72,6 +77,7 @@ impl DataService {
             pool,
             read_buffers: BufferPool::new(read_bytes_max),
             starved: VecDeque::new(),
+            lost: Lost::default(),
             effects: Vec::new(),
             done: Vec::new(),
         }
@@ -123,11 +129,18 @@ impl DataService {
     }
 
     /// Takes a sync.
-    pub(crate) fn sync(&mut self, reply: ReplyTo, resources: Vec<ResourceId>, out: &mut Vec<Outcome>) {
+    pub(crate) fn sync(
+        &mut self,
+        reply: ReplyTo,
+        client: ClientId,
+        resources: Vec<ResourceId>,
+        out: &mut Vec<Outcome>,
+    ) {
         self.counters.syncs += 1;
         let resources = distinct(resources);
         let id = self.begin(Operation::Sync {
             reply,
+            client,
             stripes: resources.len(),
             errno: None,
             resources: resources.clone(),
@@ -191,6 +204,11 @@ impl DataService {
         let before = self.entries;
         self.step_known(resource, Input::Trim { floors }, &mut Vec::new());
         self.counters.entries_trimmed += (before - self.entries) as u64;
+    }
+
+    /// Whether no more operations are taken.
+    pub(crate) fn is_full(&self) -> bool {
+        self.operations.len() >= OPERATIONS_MAX
     }
 
     /// Tasks at the device.
@@ -394,8 +412,9 @@ impl DataService {
             Done::Read { operation, buffer, result } => self.read_ended(operation, buffer, result, out),
             Done::Measured { operation, result } => self.measured(operation, result, out),
             Done::Finished { operation, result } => match self.operations.remove(&operation) {
-                Some(Operation::Sync { reply, errno, .. }) => {
-                    out.push(self::done(reply, errno.or(result.err())));
+                Some(Operation::Sync { reply, client, errno, resources, .. }) => {
+                    let lost = self.lost.synced(client, &resources, result.err());
+                    out.push(self::done(reply, errno.or(lost)));
                 }
                 Some(Operation::Destroy { reply, .. }) => out.push(self::done(reply, result.err())),
                 Some(

@@ -7,6 +7,7 @@ use ccpfs_types::{Extent, ResourceId};
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -76,6 +77,7 @@ struct Shared {
     done: Mutex<Vec<Done>>,
     ended: Condvar,
     waker: Waker,
+    failures: Failures,
 }
 
 /// The device threads of one shard. Dropping it ends them after the tasks that they have begun.
@@ -105,6 +107,7 @@ impl DevicePool {
             done: Mutex::default(),
             ended: Condvar::new(),
             waker,
+            failures: Failures::default(),
         });
         let mut pool = DevicePool { shared: shared.clone(), threads: Vec::new(), in_flight: 0 };
         for thread in 0..threads.max(1) {
@@ -168,7 +171,7 @@ impl Drop for DevicePool {
 
 fn work(shared: &Shared) {
     while let Some(task) = next(shared) {
-        let done = execute(&*shared.device, task);
+        let done = execute(&*shared.device, &shared.failures, task);
         lock(&shared.done).push(done);
         shared.ended.notify_one();
         shared.waker.wake();
@@ -188,35 +191,51 @@ fn next(shared: &Shared) -> Option<Task> {
     }
 }
 
-/// The `errno` of a device error as it can be sent.
-fn errno(error: &DeviceError) -> i32 {
-    tracing::warn!(%error, "the device failed");
-    if (1..4096).contains(&error.errno) { error.errno } else { libc::EIO }
+/// Reports failures of a device: the first one loudly, until it has done something right again.
+#[derive(Debug, Default)]
+struct Failures {
+    reported: AtomicBool,
 }
 
-/// Runs device calls; a panic in them is reported as an input/output error, so that nobody waits for ever.
-fn guarded<T>(call: impl FnOnce() -> Result<T, DeviceError>) -> Result<T, i32> {
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(result) => result.map_err(|error| errno(&error)),
-        Err(_) => {
-            tracing::error!("a device call has panicked");
-            Err(libc::EIO)
+impl Failures {
+    /// Runs device calls. An error becomes an `errno` that can be sent; a panic becomes an input/output error, so that nobody waits
+    /// for ever.
+    fn guard<T>(&self, call: impl FnOnce() -> Result<T, DeviceError>) -> Result<T, i32> {
+        match catch_unwind(AssertUnwindSafe(call)) {
+            Ok(Ok(value)) => {
+                if self.reported.load(Ordering::Relaxed) {
+                    self.reported.store(false, Ordering::Relaxed);
+                }
+                Ok(value)
+            }
+            Ok(Err(error)) => {
+                if self.reported.swap(true, Ordering::Relaxed) {
+                    tracing::debug!(%error, "the device failed again");
+                } else {
+                    tracing::warn!(%error, "the device failed");
+                }
+                Err(if (1..4096).contains(&error.errno) { error.errno } else { libc::EIO })
+            }
+            Err(_) => {
+                tracing::error!("a device call has panicked");
+                Err(libc::EIO)
+            }
         }
     }
 }
 
-fn execute(device: &dyn Device, task: Task) -> Done {
+fn execute(device: &dyn Device, failures: &Failures, task: Task) -> Done {
     match task {
         Task::Write { resource, job, bulk, base, parts } => {
-            let result = guarded(|| write(device, resource, &bulk[base..], &parts));
+            let result = failures.guard(|| write(device, resource, &bulk[base..], &parts));
             Done::Job { resource, job, result }
         }
         Task::Cut { resource, job, holes, length } => {
-            Done::Job { resource, job, result: guarded(|| cut(device, resource, &holes, length)) }
+            Done::Job { resource, job, result: failures.guard(|| cut(device, resource, &holes, length)) }
         }
         Task::Read { operation, resource, offset, mut buffer } => {
             let object = object_name(resource);
-            let result = guarded(|| {
+            let result = failures.guard(|| {
                 let bytes = device.read(object, offset, &mut buffer)?;
                 Ok((bytes, device.length(object)?.unwrap_or(0)))
             });
@@ -227,14 +246,15 @@ fn execute(device: &dyn Device, task: Task) -> Done {
             Done::Read { operation, buffer, result }
         }
         Task::Measure { operation, resource } => {
-            Done::Measured { operation, result: guarded(|| measure(device, resource)) }
+            Done::Measured { operation, result: failures.guard(|| measure(device, resource)) }
         }
         Task::Sync { operation, resources } => {
-            let result = guarded(|| resources.iter().try_for_each(|id| device.sync(object_name(*id))));
+            let result = failures.guard(|| resources.iter().try_for_each(|id| device.sync(object_name(*id))));
             Done::Finished { operation, result }
         }
         Task::Remove { operation, resources } => {
-            let result = guarded(|| resources.iter().try_for_each(|id| device.remove(object_name(*id))));
+            let result =
+                failures.guard(|| resources.iter().try_for_each(|id| device.remove(object_name(*id))));
             Done::Finished { operation, result }
         }
     }

@@ -154,7 +154,12 @@ impl Shard {
     ) -> Result<(), Violation> {
         match allowed(&message) {
             Allowed::Anywhere => {}
-            Allowed::On(channel) if channel == role.channel => {}
+            Allowed::On(Channel::Callback) if role.channel == Channel::Callback => {}
+            Allowed::On(channel) if channel == role.channel => {
+                if self.data.is_full() || self.glimpses.is_full() {
+                    return Err(String::from("too many operations are under way"));
+                }
+            }
             Allowed::On(_) | Allowed::First | Allowed::Never => {
                 return Err(format!("{} does not belong here", message.name()));
             }
@@ -188,7 +193,7 @@ impl Shard {
                 self.truncate(to(request), resource, length, sn);
             }
             Message::Sync { request, resources } => {
-                self.data.sync(to(request), resources, &mut self.outcomes);
+                self.data.sync(to(request), client, resources, &mut self.outcomes);
             }
             Message::Destroy { request, resources } => self.destroy(to(request), resources, now),
             Message::Glimpse { request, resource } => {

@@ -10,6 +10,9 @@ use ccpfs_types::{ClientId, ResourceId};
 use ccpfs_wire::{Message, Status};
 use std::collections::{BTreeSet, HashMap};
 
+/// Glimpses under way at a time; more are refused.
+const GLIMPSES_MAX: usize = 1 << 16;
+
 #[derive(Debug, PartialEq, Eq)]
 enum Stage {
     /// The stripe is measured, to know whom to ask.
@@ -54,6 +57,11 @@ pub(crate) struct Glimpses {
 }
 
 impl Glimpses {
+    /// Whether no more glimpses are taken.
+    pub(crate) fn is_full(&self) -> bool {
+        self.under_way.len() >= GLIMPSES_MAX
+    }
+
     /// Begins a glimpse of a stripe on which `holders` hold write locks. It is to be measured next.
     pub(crate) fn begin(
         &mut self,

@@ -13,6 +13,7 @@ mod device_pool;
 mod dispatch;
 mod glimpse;
 mod lock_service;
+mod lost;
 mod operations;
 mod overdue;
 mod recent;

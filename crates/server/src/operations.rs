@@ -41,6 +41,7 @@ pub(crate) enum Operation {
     /// Waits for the jobs before it on all its stripes, then syncs.
     Sync {
         reply: ReplyTo,
+        client: ClientId,
         stripes: usize,
         errno: Option<i32>,
         resources: Vec<ResourceId>,

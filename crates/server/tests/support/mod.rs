@@ -313,6 +313,13 @@ impl Client {
         assert_eq!(self.callback.receive(), Message::Pong { request });
     }
 
+    /// As [`Client::ping`], whatever else arrives before the answer.
+    pub fn ping_past_revocations(&self) {
+        let request = self.request();
+        self.callback.send(&Message::Ping { request });
+        while self.callback.receive() != (Message::Pong { request }) {}
+    }
+
     pub fn drop_connections(&self) {
         for line in [&self.control, &self.callback, &self.bulk] {
             line.connection.close();
