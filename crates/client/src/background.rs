@@ -174,16 +174,17 @@ impl CallbackSink<'_> {
                     self.step_locks(&stripe, dlm::Input::Revoked { lock, wanted });
                 }
             }
-            Message::GlimpseAsk { glimpse, resource } => {
-                let (end, modified_ns) = match self.client.find_stripe(resource) {
-                    Some(stripe) => {
-                        let inner = stripe.lock();
-                        (inner.cache.unacknowledged_end(), inner.modified_ns)
-                    }
-                    None => (0, 0),
-                };
-                encode_into(&Message::GlimpseTell { glimpse, resource, end, modified_ns }, &mut self.answers);
-            }
+            Message::GlimpseAsk { glimpse, resource } => match self.client.find_stripe(resource) {
+                Some(stripe) => {
+                    let mut out = Outbox::default();
+                    stripe.lock().glimpse(&stripe, glimpse, &mut out);
+                    self.client.dispatch(&stripe, out);
+                }
+                None => {
+                    let nothing = Message::GlimpseTell { glimpse, resource, end: 0, modified_ns: 0 };
+                    encode_into(&nothing, &mut self.answers);
+                }
+            },
             Message::WriteReply { request, status } => self.acknowledged(request.0, status),
             Message::Pong { .. } | Message::Goodbye {} => {}
             other => tracing::warn!(server = %self.session.address, "unexpected {}", other.name()),
@@ -213,6 +214,7 @@ impl CallbackSink<'_> {
             let mut inner = stripe.lock();
             inner.step_cache(&stripe, self.client.the_pool(), input, &mut out);
             out.flush |= inner.cache.wants_flush();
+            inner.answer_glimpses(&stripe, &mut out);
         }
         stripe.changed.notify_all();
         out.freed = true;

@@ -157,8 +157,14 @@ impl FileShared {
         let mut attributes = DataAttributes::default();
         let mut requests = Vec::new();
         for stripe in &self.stripes {
-            // Our own unflushed data first: what is acknowledged afterwards the server knows when it is asked.
-            let inner = stripe.lock();
+            // Our own unflushed data first: what is acknowledged afterwards the server knows when it is asked. Data
+            // whose lock went with them do not count: their flush must be answered before.
+            let mut inner = stripe.lock();
+            if let Some(last) = inner.cache.last_leaving() {
+                while inner.cache.is_leaving(last) {
+                    inner = stripe.wait(inner);
+                }
+            }
             let end = inner.cache.unacknowledged_end();
             attributes.modified_ns = attributes.modified_ns.max(inner.modified_ns);
             drop(inner);

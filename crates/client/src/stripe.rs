@@ -52,6 +52,8 @@ pub(crate) struct Inner {
     /// Answers that no thread has picked up yet.
     answers: Vec<(OperationId, Answer)>,
     barriers: Vec<writeback::BarrierId>,
+    /// Glimpses that cannot be answered before a flush up to this number is.
+    glimpses: Vec<(u64, writeback::JobId)>,
     /// Rises when all locks are lost: an operation that began before must not mark anything dirty.
     pub(crate) generation: u64,
     /// In the session's queue of urgent, of other flushes.
@@ -82,6 +84,7 @@ impl Stripe {
             slots: BTreeMap::new(),
             answers: Vec::new(),
             barriers: Vec::new(),
+            glimpses: Vec::new(),
             generation: 0,
             queued_urgent: false,
             queued: false,
@@ -242,6 +245,26 @@ impl Inner {
         out.flush |= self.cache.wants_flush();
     }
 
+    /// The server asks how far our data reach: answered as soon as it is certain which of them are still ours.
+    pub(crate) fn glimpse(&mut self, stripe: &Stripe, glimpse: u64, out: &mut Outbox) {
+        let last = self.cache.last_leaving().unwrap_or(writeback::JobId(0));
+        self.glimpses.push((glimpse, last));
+        self.answer_glimpses(stripe, out);
+    }
+
+    pub(crate) fn answer_glimpses(&mut self, stripe: &Stripe, out: &mut Outbox) {
+        let (end, modified_ns) = (self.cache.unacknowledged_end(), self.modified_ns);
+        let cache = &self.cache;
+        self.glimpses.retain(|(glimpse, last)| {
+            let wait = cache.is_leaving(*last);
+            if !wait {
+                let resource = stripe.resource;
+                out.callback.push(Message::GlimpseTell { glimpse: *glimpse, resource, end, modified_ns });
+            }
+            wait
+        });
+    }
+
     /// Whether somebody waits for all that is dirty.
     pub(crate) fn has_barrier(&self) -> bool {
         !self.barriers.is_empty()
@@ -258,6 +281,7 @@ impl Inner {
         self.locks = None;
         self.queued = false;
         self.queued_urgent = false;
+        self.glimpses.clear();
         self.step_cache(stripe, pool, writeback::Input::Lost, out);
         stripe.changed.notify_all();
     }

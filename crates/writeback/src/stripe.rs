@@ -250,6 +250,19 @@ impl Stripe {
         self.dirty.end().unwrap_or(0).max(self.in_flight.end().unwrap_or(0))
     }
 
+    /// The last flush under way that a release travels with. Until it is answered nobody here knows whether the server has
+    /// the data, and perhaps somebody else has cut or overwritten them since: [`Stripe::unacknowledged_end`] may say too much.
+    #[must_use]
+    pub fn last_leaving(&self) -> Option<JobId> {
+        self.cancels.values().filter_map(|cancel| cancel.travels_with).max()
+    }
+
+    /// Whether a release travels with a flush up to number `job` that has not been answered.
+    #[must_use]
+    pub fn is_leaving(&self, job: JobId) -> bool {
+        self.cancels.values().filter_map(|cancel| cancel.travels_with).any(|traveling| traveling <= job)
+    }
+
     /// Whether nothing is cached or under way.
     #[must_use]
     pub fn is_empty(&self) -> bool {
