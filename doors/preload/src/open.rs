@@ -6,7 +6,7 @@ use crate::reply::{Errno, guarded};
 use crate::session::{self, Held, Settings};
 use crate::table::{self, OpenRef};
 use crate::{paths, stdio};
-use ccpfs_client::{Access, File, FsError, STUB_BYTES, StubError};
+use ccpfs_client::{Access, File, FsError, STUB_BYTES};
 use libc::{c_int, mode_t};
 use std::ffi::CStr;
 use std::mem;
@@ -285,9 +285,9 @@ fn attach(fd: c_int, access: Access) -> Result<File, AttachError> {
     client.attach(stub, access).map_err(AttachError::File)
 }
 
-/// Whether an error says that a file is an ordinary one that lies in the namespace.
+/// Whether an error says that a file is not a stub.
 pub(crate) fn is_no_stub(error: &FsError) -> bool {
-    matches!(error, FsError::CorruptStub { source: StubError::Length(_) | StubError::Magic, .. })
+    matches!(error, FsError::CorruptStub { .. })
 }
 
 /// Hidden lock descriptors are gone: after a fork, in the child.
@@ -299,10 +299,14 @@ pub(crate) fn forget_all_locks() {
     }
 }
 
-/// Whether a file could be a stub, going by what the kernel says of it.
+/// Whether a file has the kind and the size of a stub. Other files in the namespace are ordinary ones.
+fn is_shaped_like_a_stub(found: &libc::stat) -> bool {
+    found.st_mode & libc::S_IFMT == libc::S_IFREG && usize::try_from(found.st_size) == Ok(STUB_BYTES)
+}
+
+/// Whether a file anywhere could be a stub, going by what the kernel says of it.
 pub(crate) fn may_be_stub(found: &libc::stat) -> bool {
-    found.st_mode & libc::S_IFMT == libc::S_IFREG
-        && usize::try_from(found.st_size) == Ok(STUB_BYTES)
+    is_shaped_like_a_stub(found)
         && session::settings().is_some_and(|settings| found.st_dev == settings.device)
 }
 
@@ -392,8 +396,8 @@ fn open_in_namespace(at: c_int, path: &CStr, flags: c_int, mode: mode_t, links: 
     for _ in 0..ATTEMPTS {
         match stat_at(at, path, flags) {
             Ok(_) if create && exclusive => return Err(libc::EEXIST),
-            Ok(found) if found.st_mode & libc::S_IFMT != libc::S_IFREG => {
-                return checked(open_plain(at, path, flags, mode));
+            Ok(found) if !is_shaped_like_a_stub(&found) => {
+                return checked(open_plain(at, path, flags, mode)).map(entered_plain);
             }
             Ok(_) => match open_stub(at, path, flags, false) {
                 Err(libc::ENOENT) if create => {}
@@ -432,21 +436,24 @@ fn open_stub(at: c_int, path: &CStr, flags: c_int, created: bool) -> Result<c_in
     entered_plain(fd);
     let found = real::stat_of(fd).inspect_err(|_| real::close_plain(fd))?;
     let file = OpenFile::allocate(flags, found.st_dev, found.st_ino);
-    match attach(fd, file.access()) {
+    let attached = attach(fd, file.access()).and_then(|attached| {
+        if flags & libc::O_TRUNC != 0 && !created {
+            let writable = Access { read: false, write: true, append: false };
+            let target = if file.is_writable() { attached.clone() } else { attach(fd, writable)? };
+            target.truncate(0).map_err(AttachError::File)?;
+        }
+        Ok(attached)
+    });
+    match attached {
         Ok(attached) => file.set_attached(attached),
-        Err(AttachError::File(error)) if is_no_stub(&error) => {
+        Err(AttachError::File(error)) if is_no_stub(&error) && !paths::is_ours(at, path) => {
             real::close_plain(fd);
-            return checked(open_plain(at, path, flags & !(libc::O_CREAT | libc::O_EXCL), 0))
-                .map(entered_plain);
+            return checked(open_plain(at, path, flags, 0)).map(entered_plain);
         }
         Err(error) => {
             real::close_plain(fd);
             return Err(session_errno(&error));
         }
-    }
-    if flags & libc::O_TRUNC != 0 && !created {
-        let truncated = file.file(fd).and_then(|f| f.truncate(0).map_err(|e| session::failed(&e)));
-        truncated.inspect_err(|_| real::close_plain(fd))?;
     }
     enter(fd, file).inspect_err(|_| real::close_plain(fd))?;
     Ok(fd)

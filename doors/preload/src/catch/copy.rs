@@ -3,8 +3,11 @@
 use super::same;
 use crate::copy::{End, copy};
 use crate::reply::reply;
-use crate::{real, table};
+use crate::{inside, real, table};
 use libc::{c_int, c_uint, c_void, off_t, size_t, ssize_t};
+
+/// A mapping of the client library from this size on is its page cache.
+const CACHE_BYTES_MIN: size_t = 16 << 20;
 
 fn is_ours(one: c_int, other: c_int) -> bool {
     table::find(one).is_some() || table::find(other).is_some()
@@ -93,7 +96,13 @@ unsafe extern "C" fn mmap64(
         return libc::MAP_FAILED;
     }
     // SAFETY: as the caller promises.
-    unsafe { real::mmap64(address, count, access, flags, fd, offset) }
+    let mapped = unsafe { real::mmap64(address, count, access, flags, fd, offset) };
+    if inside::is_inside() && count >= CACHE_BYTES_MIN && mapped != libc::MAP_FAILED {
+        // The client's cache means nothing to a forked child, and would be copied page by page.
+        // SAFETY: the range has just been mapped.
+        unsafe { libc::madvise(mapped, count, libc::MADV_DONTFORK) };
+    }
+    mapped
 }
 
 same! {
