@@ -12,7 +12,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## installs what is missing, builds, and shows ccPFS at work on this machine (a few minutes)
+demo: ## installs what is missing, builds, and shows ccPFS at work on this machine (some minutes)
 	@demo/run.sh
 
 .PHONY: build

@@ -39,7 +39,7 @@ say "Four processes write; the device is limited to 500 MiB/s; every byte is rea
 say "memcpy: the same bytes copied into memory. local: the same writers on the local file system."
 say
 "$ccpfs" bench ior --pattern segmented,strided --clients 4 --servers 1 --stripes 1 --transfer 64KiB,1MiB \
-    --per-client "$per_client" --policy memcpy,local,seqdlm,lustre,basic --rounds 1 \
+    --per-client "$per_client" --policy memcpy,local,seqdlm,lustre,basic --rounds 3 \
     --device-bandwidth 500MiB/s --verify --json "$out/ior.json" --plot "$out/ior.svg"
 
 heading "A cluster of two servers on this machine"
