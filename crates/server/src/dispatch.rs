@@ -144,6 +144,23 @@ impl Shard {
         Ok(())
     }
 
+    /// Whether this message may come over this connection, and now.
+    fn check_message(&self, role: Role, message: &Message) -> Result<(), Violation> {
+        match allowed(message) {
+            Allowed::Anywhere => Ok(()),
+            Allowed::On(Channel::Callback) if role.channel == Channel::Callback => Ok(()),
+            Allowed::On(channel) if channel == role.channel => {
+                if self.data.is_full() || self.glimpses.is_full() {
+                    return Err(String::from("too many operations are under way"));
+                }
+                Ok(())
+            }
+            Allowed::On(_) | Allowed::First | Allowed::Never => {
+                Err(format!("{} does not belong here", message.name()))
+            }
+        }
+    }
+
     fn message(
         &mut self,
         connection: ConnectionId,
@@ -152,18 +169,7 @@ impl Shard {
         bulk: &mut FrameBulk,
         now: Instant,
     ) -> Result<(), Violation> {
-        match allowed(&message) {
-            Allowed::Anywhere => {}
-            Allowed::On(Channel::Callback) if role.channel == Channel::Callback => {}
-            Allowed::On(channel) if channel == role.channel => {
-                if self.data.is_full() || self.glimpses.is_full() {
-                    return Err(String::from("too many operations are under way"));
-                }
-            }
-            Allowed::On(_) | Allowed::First | Allowed::Never => {
-                return Err(format!("{} does not belong here", message.name()));
-            }
-        }
+        self.check_message(role, &message)?;
         let client = role.client;
         let to = |request| ReplyTo { connection, request };
         match message {
@@ -196,11 +202,7 @@ impl Shard {
                 self.data.sync(to(request), client, resources, &mut self.outcomes);
             }
             Message::Destroy { request, resources } => self.destroy(to(request), resources, now),
-            Message::Glimpse { request, resource } => {
-                let holders = self.locks.write_holders(resource, 0);
-                let glimpse = self.glimpses.begin(to(request), resource, client, &holders);
-                self.data.measure(glimpse, resource, &mut self.outcomes);
-            }
+            Message::Glimpse { request, resource } => self.glimpse(to(request), resource, client),
             Message::Status { request } => {
                 let reply = status::reply(self, request);
                 self.connections.send(connection, &reply);
@@ -220,6 +222,12 @@ impl Shard {
             | Message::StatusReply { .. } => unreachable!("turned away above"),
         }
         Ok(())
+    }
+
+    fn glimpse(&mut self, reply: ReplyTo, resource: ResourceId, asker: ClientId) {
+        let holders = self.locks.write_holders(resource, 0);
+        let glimpse = self.glimpses.begin(reply, resource, asker, &holders);
+        self.data.measure(glimpse, resource, &mut self.outcomes);
     }
 
     fn lock_step(&mut self, resource: ResourceId, input: Input, now: Instant) {
