@@ -4,8 +4,8 @@ use crate::cluster::ClusterChoice;
 use crate::failure::{Context, Failure, say};
 use ccpfs_client::{Client, OpenOptions};
 use ccpfs_config::{Bytes, ClientConfig};
-use ccpfs_types::Layout;
 use ccpfs_types::limits::STRIPES_MAX;
+use ccpfs_types::{FileId, Layout};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -49,17 +49,20 @@ fn start(cluster: &ClusterChoice) -> Result<Client, Failure> {
 }
 
 /// One line per property, as `lfs getstripe` prints them.
-fn describe(path: &Path, layout: Layout) -> String {
+fn describe(path: &Path, layout: Layout, file: Option<FileId>) -> String {
     let (count, size) = (layout.stripe_count(), layout.stripe_bytes());
-    format!("{}\nstripe_count:  {count}\nstripe_size:   {size}\n", path.display())
+    let file = file.map(|file| format!("file_id:       {file}\n")).unwrap_or_default();
+    format!("{}\nstripe_count:  {count}\nstripe_size:   {size}\n{file}", path.display())
 }
 
 fn get(cluster: &ClusterChoice, paths: &[PathBuf]) -> Result<(), Failure> {
     let client = start(cluster)?;
     let mut failed = 0;
     for path in paths {
+        // A directory has a default for new files, and no identity among the files.
+        let file = if path.is_dir() { None } else { client.stub(path).ok().map(|stub| stub.file) };
         match client.layout(path) {
-            Ok(layout) => say(describe(path, layout)),
+            Ok(layout) => say(describe(path, layout, file)),
             Err(error) => {
                 eprintln!("ccpfs: {}: {error}", path.display());
                 failed += 1;
@@ -129,7 +132,10 @@ mod tests {
 
     #[test]
     fn a_layout_is_shown_like_lfs_does() {
-        let text = describe(Path::new("/ns/f"), Layout::new(4, 1 << 20).unwrap());
-        assert_eq!(text, "/ns/f\nstripe_count:  4\nstripe_size:   1048576\n");
+        let layout = Layout::new(4, 1 << 20).unwrap();
+        let text = describe(Path::new("/ns/d"), layout, None);
+        assert_eq!(text, "/ns/d\nstripe_count:  4\nstripe_size:   1048576\n");
+        let text = describe(Path::new("/ns/f"), layout, Some(FileId([0x0a; 16])));
+        assert!(text.ends_with(&format!("file_id:       {}\n", "0a".repeat(16))));
     }
 }

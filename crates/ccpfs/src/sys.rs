@@ -1,6 +1,9 @@
 //! What the command asks of the operating system beyond the standard library. The only unsafe code of the command.
 
+use std::ffi::CString;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A signal that the command sends.
@@ -117,6 +120,18 @@ pub(crate) fn send_signal(pid: u32, signal: Signal) -> io::Result<()> {
     if unsafe { libc::kill(pid, number) } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Free and total bytes of the file system that a path is on; `None` when the system does not say.
+pub(crate) fn space_bytes(path: &Path) -> Option<(u64, u64)> {
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    // SAFETY: all zeros is a value of this plain structure.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the path ends with a zero byte, and the structure is ours to write.
+    if unsafe { libc::statvfs(path.as_ptr(), &raw mut found) } != 0 {
+        return None;
+    }
+    Some((found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize))
+}
+
 /// Bytes of memory that could be used now without swapping; `None` when the system does not say.
 pub(crate) fn memory_available_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
@@ -158,6 +173,13 @@ mod tests {
         while threads_named("counted-") != Some(0) {
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn free_space_is_a_part_of_the_total() {
+        let (free, total) = space_bytes(Path::new("/")).unwrap();
+        assert!(free <= total && total > 0);
+        assert_eq!(space_bytes(Path::new("/no/such/folder")), None);
     }
 
     #[test]

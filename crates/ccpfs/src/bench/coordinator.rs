@@ -63,7 +63,8 @@ fn measure(plan: &Plan, environment: &mut Environment) -> Result<Vec<Run>, Failu
                 let (workload, name) = (case.workload.name(), contender.name());
                 bar.set_message(format!("{workload} {name} round {}", round + 1));
                 let mut session = Session { plan, case, contender, round, number: runs.len() };
-                let (run, wrong) = session.run(environment)?;
+                let (run, wrong) =
+                    session.run(environment).map_err(|failure| session.blame(environment, failure))?;
                 for text in wrong {
                     bar.suspend(|| eprintln!("WRONG ({workload} {name} round {}): {text}", round + 1));
                 }
@@ -171,6 +172,17 @@ impl Session<'_> {
         crew.step(&if own_files { all(Step::Remove) } else { vec![(0, Step::Remove)] })?;
         crew.finish()?;
         Ok((self.measured(&written, &flushed, wrong.bytes), wrong.texts))
+    }
+
+    /// A run failed: if one of its servers has ended, that is why.
+    fn blame(&self, environment: &mut Environment, failure: Failure) -> Failure {
+        match self.contender {
+            Contender::Servers(policy) if !sys::interrupted() => match environment.servers(policy).check() {
+                Ok(()) => failure,
+                Err(ended) => Failure::new(format!("{ended}\n{failure}")),
+            },
+            Contender::Servers(_) | Contender::Local | Contender::Memcpy => failure,
+        }
     }
 
     /// Each process reads what the next one wrote.

@@ -1,11 +1,13 @@
 //! `ccpfs status`: which servers are up, and what they have counted.
 
 use super::ClusterChoice;
-use super::servers::{describe_counter, prober, targets_of};
+use super::servers::{describe_counter, prober, readable_bytes, targets_of};
 use super::up::running_servers;
 use crate::failure::{Failure, say};
-use ccpfs_config::{ClientConfig, format_bytes};
+use crate::sys;
+use ccpfs_config::{ClientConfig, ConfigFile, format_bytes};
 use serde::Serialize;
+use std::path::Path;
 
 /// Options of `ccpfs status`.
 #[derive(Debug, clap::Args)]
@@ -54,10 +56,15 @@ fn collect(config: &ClientConfig, pids: &[Option<u32>]) -> Result<Vec<ShardStatu
     Ok(found)
 }
 
-fn print(config: &ClientConfig, shards: &[ShardStatus]) {
+/// `data` is where the servers of this machine keep their data.
+fn print(config: &ClientConfig, data: Option<&Path>, shards: &[ShardStatus]) {
     say(format!("namespace  {}", config.namespace.display()));
     let (count, size) = (config.layout.stripe_count(), config.layout.stripe_bytes());
     say(format!("new files  {count} stripe(s) in units of {}", format_bytes(size)));
+    if let Some((folder, (free, total))) = data.and_then(|path| Some((path, sys::space_bytes(path)?))) {
+        let (free, total) = (readable_bytes(free), readable_bytes(total));
+        say(format!("space      {free} free of {total} at {}", folder.display()));
+    }
     for shard in shards {
         let state = if shard.up { "up  " } else { "DOWN" };
         let pid = shard.pid.map(|pid| format!("  process {pid}")).unwrap_or_default();
@@ -79,7 +86,8 @@ fn print(config: &ClientConfig, shards: &[ShardStatus]) {
 
 /// Prints the status; succeeds only if all shards answer.
 pub(crate) fn run(arguments: &StatusArguments) -> Result<(), Failure> {
-    let config = ClientConfig::load(Some(&arguments.cluster.config_path()?))?;
+    let file = ConfigFile::load(Some(&arguments.cluster.config_path()?))?;
+    let config = ClientConfig::from_file(&file)?;
     let state = arguments.cluster.state_directory()?;
     let processes = state.map(|state| running_servers(&state, config.servers.len())).transpose()?;
     let pids: Vec<Option<u32>> =
@@ -89,7 +97,7 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(&shards).expect("plain values");
         say(text);
     } else {
-        print(&config, &shards);
+        print(&config, file.server.data.as_deref(), &shards);
     }
     let down = shards.iter().filter(|shard| !shard.up).count();
     match down {
