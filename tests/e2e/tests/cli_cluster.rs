@@ -10,7 +10,7 @@ use std::process::Stdio;
 fn pids(folder: &Folder) -> Vec<u32> {
     let status = folder.run(&["status", "--json"]);
     let numbers = status.out.lines().filter_map(|line| line.trim().strip_prefix("\"pid\": "));
-    numbers.map(|text| text.trim_end_matches(',').parse().unwrap()).collect()
+    numbers.map(|text| text.trim_end_matches(',').parse().expect("a number")).collect()
 }
 
 #[test]
