@@ -63,7 +63,7 @@ end_to_end() {
     CCPFS_BIN_DIR=$target/release cargo test --quiet -p ccpfs-e2e
 }
 
-step "packages" scripts/install-packages.sh gcc libc6-dev make pkg-config python3 fio mpich libhdf5-mpich-dev hdf5-tools
+step "packages" scripts/install-packages.sh gcc libc6-dev make pkg-config procps python3 fio mpich libhdf5-mpich-dev hdf5-tools
 step "format" cargo fmt --all --check
 step "scripts" shell_syntax
 step "layers" cargo xtask layers
