@@ -4,7 +4,7 @@ use crate::inside;
 use crate::real::{self, checked};
 use crate::reply::{Errno, guarded};
 use crate::table::{self, Former, OpenRef};
-use crate::{locks, open, stdio, translate};
+use crate::{locks, open, open_file, stdio, translate};
 use libc::{c_int, c_uint};
 
 /// `close`. Data of the last descriptor are with the servers when it returns; the descriptor is closed in any case.
@@ -121,7 +121,7 @@ pub(crate) fn control(open: &OpenRef, fd: c_int, command: c_int, argument: usize
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => translate::duplicated(open.clone(), plain()?),
         libc::F_GETFL => {
-            let shown = libc::O_ACCMODE | open::KEPT_FLAGS;
+            let shown = libc::O_ACCMODE | open_file::KEPT_FLAGS;
             Ok((plain()? & !shown) | (open.flags() & shown))
         }
         libc::F_SETFL => {

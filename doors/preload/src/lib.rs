@@ -29,6 +29,7 @@ mod descriptors;
 mod inside;
 mod locks;
 mod open;
+mod open_file;
 mod paths;
 mod process;
 mod real;

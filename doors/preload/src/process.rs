@@ -50,5 +50,5 @@ extern "C" fn after_fork_in_child() {
             real::close_plain(fd);
         }
     }
-    crate::open::forget_all_locks();
+    crate::open_file::forget_all_locks();
 }

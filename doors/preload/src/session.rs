@@ -202,6 +202,21 @@ pub(crate) fn flush_all() -> Result<(), Errno> {
     }
 }
 
+/// Before this program is replaced by another one: everything goes to the servers, and locks are given back. The client
+/// still works if the new program cannot be started after all.
+///
+/// # Errors
+/// The errno of the flush.
+pub(crate) fn leave() -> Result<(), Errno> {
+    match started() {
+        Some(client) => {
+            let _inside = Inside::enter();
+            client.shutdown().map_err(|e| failed(&e))
+        }
+        None => Ok(()),
+    }
+}
+
 /// At the end of the process: everything goes to the servers, the servers are told, and what is written after this goes
 /// straight through.
 pub(crate) fn finish() {
@@ -237,7 +252,8 @@ fn tell(line: &str) {
     if crate::table::is_known(libc::STDERR_FILENO) {
         return;
     }
-    let line = format!("ccpfs: {line}\n");
+    let words: Vec<&str> = line.lines().map(str::trim).filter(|part| !part.is_empty()).collect();
+    let line = format!("ccpfs: {}\n", words.join(" "));
     // SAFETY: the buffer is the string's.
     unsafe { real::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
 }

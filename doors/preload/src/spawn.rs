@@ -6,7 +6,7 @@
 //!
 //! A program that is started with `CCPFS_PRELOAD=off` in its environment gets nothing.
 
-use crate::open::OpenFile;
+use crate::open_file::OpenFile;
 use crate::real;
 use crate::session;
 use crate::{open, table};

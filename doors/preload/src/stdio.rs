@@ -352,7 +352,7 @@ pub(crate) fn flush_streams() {
     }
 }
 
-/// Letters that take the place of `XXXXXX`.
+/// Letters that take the place of the six letters X of a template.
 const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
 /// `mkostemps`: a new file of a name that nobody has.
@@ -368,7 +368,7 @@ pub(crate) unsafe fn open_temporary(template: *mut c_char, suffix: c_int, flags:
     }
     let length = name.to_bytes().len();
     let start = usize::try_from(suffix).ok().and_then(|suffix| length.checked_sub(suffix + 6));
-    let Some(start) = start.filter(|at| &name.to_bytes()[*at..at + 6] == b"XXXXXX") else {
+    let Some(start) = start.filter(|at| name.to_bytes()[*at..at + 6] == [b'X'; 6]) else {
         real::set_errno(libc::EINVAL);
         return -1;
     };

@@ -7,7 +7,7 @@
 //! anything else, and finds the descriptor still leading there afterwards.
 
 use crate::inside;
-use crate::open::OpenFile;
+use crate::open_file::OpenFile;
 use libc::c_int;
 use std::array;
 use std::ops::Deref;
@@ -212,7 +212,7 @@ pub(crate) fn find_always(fd: c_int) -> Option<OpenRef> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::open::OpenFile;
+    use crate::open_file::OpenFile;
 
     #[test]
     fn an_entered_descriptor_is_found_until_it_is_removed() {

@@ -243,20 +243,27 @@ pub(crate) fn flush(open: &OpenRef) -> Result<c_int, Errno> {
     Ok(0)
 }
 
-/// `fstat`.
+/// `fstat`: the stub's attributes with size, space and time of the data.
+///
+/// It does not ask the client for all of it, because the client would look at the stub through a descriptor of its own,
+/// and closing that would drop the record locks that the program has on the file.
 ///
 /// # Errors
 /// The errno of asking the servers.
 pub(crate) fn stat(open: &OpenRef, fd: c_int) -> Result<libc::stat, Errno> {
+    const NS_PER_S: i64 = 1_000_000_000;
     let file = open.file(fd)?;
-    let known = file.stat().map_err(|e| failed(&e))?;
-    // Mode, owner, links and the like may have been changed by another program since the file was attached.
-    let mut now = real::stat_of(fd)?;
-    now.st_size = known.st_size;
-    now.st_blocks = known.st_blocks;
-    now.st_blksize = known.st_blksize;
-    (now.st_mtime, now.st_mtime_nsec) = (known.st_mtime, known.st_mtime_nsec);
-    Ok(now)
+    let data = file.attributes().map_err(|e| failed(&e))?;
+    let mut found = real::stat_of(fd)?;
+    found.st_size = off_t::try_from(data.size).map_err(|_| libc::EOVERFLOW)?;
+    found.st_blocks = i64::try_from(data.stored_bytes.div_ceil(512)).unwrap_or(i64::MAX);
+    found.st_blksize = i64::try_from(file.layout().stripe_bytes().clamp(4096, 4 << 20)).unwrap_or(4096);
+    // Times that were set by hand are the stub's, and changed it when they were set.
+    if data.modified_ns > found.st_ctime * NS_PER_S + found.st_ctime_nsec {
+        (found.st_mtime, found.st_mtime_nsec) = (data.modified_ns / NS_PER_S, data.modified_ns % NS_PER_S);
+        (found.st_ctime, found.st_ctime_nsec) = (found.st_mtime, found.st_mtime_nsec);
+    }
+    Ok(found)
 }
 
 /// `dup`, `dup2`, `dup3`, `F_DUPFD`: `copy` is the new descriptor that the kernel has made of `open`'s.

@@ -1,7 +1,7 @@
 //! Offsets, sizes and persistence of an open file.
 
 use super::same;
-use crate::open::OpenFile;
+use crate::open_file::OpenFile;
 use crate::reply::{guarded, reply};
 use crate::{paths, real, session, table, translate};
 use libc::{c_char, c_int, c_uint, off_t, size_t, ssize_t};

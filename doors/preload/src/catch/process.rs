@@ -35,16 +35,17 @@ unsafe extern "C" fn vfork() -> pid_t {
 /// The parent of a daemon ends inside the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn daemon(keep_directory: c_int, keep_output: c_int) -> c_int {
-    flush();
+    leave();
     paths::forget_working_directory();
     // SAFETY: plain integers.
     unsafe { real::daemon(keep_directory, keep_output) }
 }
 
-/// What is written must be with the servers before this program is replaced. An error has no way to the new program;
-/// the client says it on standard error.
-fn flush() {
-    let _ = session::flush_all();
+/// An error has no way to the new program; the client says it on standard error.
+fn leave() {
+    let saved = real::errno();
+    let _ = session::leave();
+    real::set_errno(saved);
 }
 
 #[unsafe(no_mangle)]
@@ -73,7 +74,7 @@ unsafe extern "C" fn execve(
     arguments: *const *const c_char,
     variables: *const *const c_char,
 ) -> c_int {
-    flush();
+    leave();
     // SAFETY: as the caller promises.
     unsafe { real::execve(path, arguments, Environment::complete(variables).as_ptr()) }
 }
@@ -84,7 +85,7 @@ unsafe extern "C" fn execvpe(
     arguments: *const *const c_char,
     variables: *const *const c_char,
 ) -> c_int {
-    flush();
+    leave();
     // SAFETY: as the caller promises.
     unsafe { real::execvpe(file, arguments, Environment::complete(variables).as_ptr()) }
 }
@@ -107,7 +108,7 @@ unsafe extern "C" fn fexecve(
     arguments: *const *const c_char,
     variables: *const *const c_char,
 ) -> c_int {
-    flush();
+    leave();
     // SAFETY: as the caller promises.
     unsafe { real::fexecve(fd, arguments, Environment::complete(variables).as_ptr()) }
 }
@@ -120,7 +121,7 @@ unsafe extern "C" fn execveat(
     variables: *const *const c_char,
     flags: c_int,
 ) -> c_int {
-    flush();
+    leave();
     // SAFETY: as the caller promises.
     unsafe { real::execveat(at, path, arguments, Environment::complete(variables).as_ptr(), flags) }
 }
