@@ -20,6 +20,8 @@ use std::sync::OnceLock;
 const FDS_VARIABLE: &str = "CCPFS_PRELOAD_FDS";
 /// What the names of all our variables start with.
 const OUR_PREFIX: &[u8] = b"CCPFS_";
+/// Where the configuration is.
+const CONFIG_VARIABLE: &[u8] = b"CCPFS_CONFIG";
 const LOADER_VARIABLE: &[u8] = b"LD_PRELOAD";
 const OFF: &[u8] = b"CCPFS_PRELOAD=off";
 
@@ -46,6 +48,22 @@ pub(crate) unsafe fn inherit(variables: *const *const c_char) {
     INHERITANCE.get_or_init(|| Inheritance { variables, library: library_path() });
     if let Some(list) = list {
         enter_inherited(&String::from_utf8_lossy(list));
+    }
+    let config = all.iter().find_map(|entry| value_of(entry, CONFIG_VARIABLE));
+    // SAFETY: the value ends where the string of the environment does.
+    let readable = config.is_some_and(|path| unsafe { libc::access(path.as_ptr().cast(), libc::R_OK) } == 0);
+    if !readable {
+        say_without();
+    }
+}
+
+/// There is no configuration: says so now, and to the processes that this one starts that it has been said.
+fn say_without() {
+    let _ = session::settings();
+    if session::is_without() {
+        let name = CString::new(session::QUIET_VARIABLE).expect("no zero byte");
+        // SAFETY: the program has not begun, so nobody else uses the environment.
+        unsafe { libc::setenv(name.as_ptr(), c"1".as_ptr(), 1) };
     }
 }
 

@@ -47,6 +47,8 @@ fn without_a_usable_configuration_one_line_says_so_and_the_program_runs() {
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success() && output.stdout == b"[cluster]\n", "{}", describe(&output));
         assert!(errors.starts_with("ccpfs: running without ccPFS") && errors.contains(word), "{errors}");
+        // Only what is wrong inside the file is found late, by each program that asks.
+        assert!(errors.lines().count() == 1 || word == "nonsense", "{errors}");
     }
 }
 
