@@ -287,7 +287,7 @@ impl ClientInner {
 
     /// Sends what a step left to send and wakes whom it concerns.
     pub(crate) fn dispatch(&self, stripe: &Arc<Stripe>, out: Outbox) {
-        let Outbox { control, callback, releases, flush, freed, errno, dirty_delta } = out;
+        let Outbox { control, callback, releases, flush, flush_soon, freed, errno, dirty_delta } = out;
         if dirty_delta != 0 {
             self.change_dirty(dirty_delta, stripe);
         }
@@ -297,15 +297,15 @@ impl ClientInner {
         if freed {
             self.wake_writers();
         }
-        if control.is_empty() && callback.is_empty() && releases.is_empty() && !flush {
+        if control.is_empty() && callback.is_empty() && releases.is_empty() && !flush && !flush_soon {
             return;
         }
         let Some(session) = self.current_session(stripe.target) else { return };
         let sent = self.send(&session, &control, callback, releases);
         if sent.is_err() {
             self.session_lost(&session);
-        } else if flush {
-            flush_loop::schedule(self, &session, stripe, true);
+        } else if flush || flush_soon {
+            flush_loop::schedule(self, &session, stripe, flush);
         }
     }
 

@@ -13,6 +13,9 @@ use ccpfs_writeback as writeback;
 use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, Weak};
 
+/// Canceled locks of a stripe whose flush nobody waits for, before some are flushed: bounds the servers' lock tables.
+const PUT_OFF_MAX: usize = 256;
+
 /// What a step leaves to do once the mutex is free.
 #[derive(Default)]
 pub(crate) struct Outbox {
@@ -24,6 +27,8 @@ pub(crate) struct Outbox {
     pub(crate) releases: Vec<LockRef>,
     /// The stripe has something for the flush thread that a lock or a barrier waits for.
     pub(crate) flush: bool,
+    /// So many flushes have been put off that some should go.
+    pub(crate) flush_soon: bool,
     /// Pages that went back to the pool, or bytes that were acknowledged: writers may be waiting for room.
     pub(crate) freed: bool,
     /// Data were lost, or could not be stored yet.
@@ -164,6 +169,7 @@ impl Inner {
             }
         }
         out.flush |= self.cache.wants_flush();
+        out.flush_soon |= self.cache.put_off_count() > PUT_OFF_MAX;
     }
 
     fn lock_effect(&mut self, stripe: &Stripe, effect: dlm::Effect, out: &mut Outbox) {
@@ -186,10 +192,11 @@ impl Inner {
             dlm::Effect::Convert { lock, mode } => {
                 out.callback.push(Message::Convert { resource, lock, mode })
             }
-            dlm::Effect::Flush { lock, region, sn, release } => {
+            dlm::Effect::Flush { lock, region, sn, release, urgent } => {
                 let extent = region.bounds();
-                self.cache_step(writeback::Input::Flush { lock, extent, sn, release }, out);
+                self.cache_step(writeback::Input::Flush { lock, extent, sn, release, urgent }, out);
             }
+            dlm::Effect::Hurry { lock } => self.cache_step(writeback::Input::Hurry { lock }, out),
             dlm::Effect::Release { lock, region, sn } => {
                 self.cache_step(writeback::Input::Forget { extent: region.bounds(), sn }, out);
                 out.releases.push(LockRef { resource, lock });

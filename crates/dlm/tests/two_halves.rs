@@ -40,6 +40,8 @@ struct Client {
     wanted: BTreeMap<OperationId, (LockMode, Region)>,
     in_use: BTreeMap<OperationId, InUse>,
     flushes: VecDeque<(LockId, bool)>,
+    /// Flushes that nobody waits for: not done before somebody does.
+    put_off: Vec<LockId>,
     to_do: u64,
 }
 
@@ -63,6 +65,7 @@ impl World {
             wanted: BTreeMap::new(),
             in_use: BTreeMap::new(),
             flushes: VecDeque::new(),
+            put_off: Vec::new(),
             to_do: 12,
         };
         World {
@@ -107,7 +110,14 @@ impl World {
                 client::Effect::Convert { lock, mode } => {
                     c.up[1].push_back(server::Input::Convert { from, lock, mode });
                 }
+                client::Effect::Flush { lock, urgent: false, .. } => c.put_off.push(lock),
                 client::Effect::Flush { lock, release, .. } => c.flushes.push_back((lock, release)),
+                client::Effect::Hurry { lock } => {
+                    if let Some(at) = c.put_off.iter().position(|waiting| *waiting == lock) {
+                        c.put_off.remove(at);
+                        c.flushes.push_back((lock, true));
+                    }
+                }
                 client::Effect::Release { lock, .. } => {
                     c.up[1].push_back(server::Input::Release { from, lock });
                 }
@@ -255,6 +265,8 @@ impl World {
         assert_eq!(self.server.waiting_count(), 0);
         for who in 0..3 {
             self.client_step(who, client::Input::Shrink { count: 1000 });
+            let put_off = std::mem::take(&mut self.clients[who].put_off);
+            self.clients[who].flushes.extend(put_off.into_iter().map(|lock| (lock, true)));
         }
         while self.happen() {}
         assert!(self.server.is_idle(), "{:?}", self.server);

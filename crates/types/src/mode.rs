@@ -69,6 +69,15 @@ impl LockMode {
         }
     }
 
+    /// Whether it writes without reading: such a request need not wait for the flushes of NBW locks (early grant).
+    #[must_use]
+    pub const fn is_blind_write(self) -> bool {
+        match self {
+            LockMode::Nbw | LockMode::Bw => true,
+            LockMode::Pr | LockMode::Pw => false,
+        }
+    }
+
     /// Whether data may be read under it.
     #[must_use]
     pub const fn reads(self) -> bool {

@@ -26,8 +26,8 @@ impl Layout {
     #[must_use]
     pub fn new(stripe_count: u32, stripe_bytes: u64) -> Option<Layout> {
         let count_ok = (1..=STRIPES_MAX).contains(&stripe_count);
-        let bytes_ok =
-            (STRIPE_BYTES_MIN..=STRIPE_BYTES_MAX).contains(&stripe_bytes) && stripe_bytes.is_multiple_of(4096);
+        let bytes_ok = (STRIPE_BYTES_MIN..=STRIPE_BYTES_MAX).contains(&stripe_bytes)
+            && stripe_bytes.is_multiple_of(4096);
         (count_ok && bytes_ok).then_some(Layout { stripe_count, stripe_bytes })
     }
 

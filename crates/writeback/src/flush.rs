@@ -5,30 +5,23 @@ use alloc::vec::Vec;
 use ccpfs_types::{Extent, ExtentMap, LockId, Sn};
 
 impl Stripe {
-    pub(super) fn flush(
-        &mut self,
-        lock: LockId,
-        extent: Extent,
-        sn: Sn,
-        release: bool,
-        out: &mut Vec<Effect>,
-    ) {
-        if release {
-            self.forget_clean(extent, sn, out);
+    pub(super) fn flush(&mut self, lock: LockId, cancel: Cancel, out: &mut Vec<Effect>) {
+        if cancel.release {
+            self.forget_clean(cancel.extent, cancel.sn, out);
             // What a voluntary flush is sending just now goes for good.
-            self.cache.update(extent, |tag| match tag.state {
-                State::Flushing if tag.sn <= sn => Some(Tag { state: State::Leaving, ..tag }),
+            self.cache.update(cancel.extent, |tag| match tag.state {
+                State::Flushing if tag.sn <= cancel.sn => Some(Tag { state: State::Leaving, ..tag }),
                 State::Flushing | State::Clean | State::Dirty | State::Leaving => Some(tag),
             });
         }
         self.stalled = false;
-        self.cancels.insert(lock, Cancel { extent, sn, release, travels_with: None });
+        self.cancels.insert(lock, cancel);
         self.settle(out);
     }
 
     /// Whether a canceled lock waits for dirty data that could be sent now.
     pub(super) fn has_urgent(&self) -> bool {
-        self.cancels.values().any(|cancel| {
+        self.cancels.values().filter(|cancel| cancel.urgent).any(|cancel| {
             self.dirty
                 .within(cancel.extent)
                 .any(|(part, sn)| sn <= cancel.sn && !self.in_flight.gaps(part).is_empty())
@@ -47,7 +40,7 @@ impl Stripe {
         let mut room = bytes_max;
         let cancels: Vec<(LockId, Cancel)> =
             self.cancels.iter().map(|(lock, c)| (*lock, c.clone())).collect();
-        for (_, cancel) in &cancels {
+        for (_, cancel) in cancels.iter().filter(|(_, cancel)| cancel.urgent) {
             self.collect(cancel.extent, cancel.sn, &mut room, pieces_max, &mut pieces);
             if room == 0 || pieces.len() >= pieces_max {
                 break;

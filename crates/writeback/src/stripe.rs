@@ -39,6 +39,13 @@ pub enum Input {
         sn: Sn,
         /// Whether the lock goes: then clean data up to `sn` are forgotten.
         release: bool,
+        /// Whether somebody waits for it; otherwise it goes along with the next flush of whatever reason.
+        urgent: bool,
+    },
+    /// Somebody waits now for a lock whose flush was put off.
+    Hurry {
+        /// The lock.
+        lock: LockId,
     },
     /// The sender has room for one flush.
     Take {
@@ -164,6 +171,7 @@ pub(super) struct Cancel {
     pub(super) extent: Extent,
     pub(super) sn: Sn,
     pub(super) release: bool,
+    pub(super) urgent: bool,
     /// The job that the release travels with.
     pub(super) travels_with: Option<JobId>,
 }
@@ -200,13 +208,27 @@ impl Stripe {
     /// Takes one input and appends what follows from it.
     pub fn step(&mut self, input: Input, out: &mut Vec<Effect>) {
         match input {
-            Input::Written { extent, sn } => self.written(extent, sn),
+            Input::Written { extent, sn } => {
+                self.written(extent, sn);
+                if !self.cancels.is_empty() {
+                    // The last bytes of a canceled lock may have been overwritten under a newer one: nothing left to flush.
+                    self.settle(out);
+                }
+            }
             Input::Fetched { extent, sn } => {
                 for gap in self.missing(extent) {
                     self.cache.insert(gap, Tag { sn, state: State::Clean });
                 }
             }
-            Input::Flush { lock, extent, sn, release } => self.flush(lock, extent, sn, release, out),
+            Input::Flush { lock, extent, sn, release, urgent } => {
+                let cancel = Cancel { extent, sn, release, urgent, travels_with: None };
+                self.flush(lock, cancel, out);
+            }
+            Input::Hurry { lock } => {
+                if let Some(cancel) = self.cancels.get_mut(&lock) {
+                    cancel.urgent = true;
+                }
+            }
             Input::Take { job, bytes_max, pieces_max, urgent_only } => {
                 self.take(job, bytes_max, pieces_max, urgent_only, out);
             }
@@ -229,6 +251,12 @@ impl Stripe {
     #[must_use]
     pub fn wants_flush(&self) -> bool {
         self.has_urgent() || (!self.dirty.is_empty() && !self.barriers.is_empty() && !self.stalled)
+    }
+
+    /// Locks whose flush has been put off.
+    #[must_use]
+    pub fn put_off_count(&self) -> usize {
+        self.cancels.len()
     }
 
     /// Whether anything is on its way to the server at or above `offset`.

@@ -40,7 +40,13 @@ impl Cache {
     }
 
     fn cancel(&mut self, lock: u64, start: u64, end: u64, sn: u64) -> Vec<Effect> {
-        self.step(Input::Flush { lock: LockId(lock), extent: e(start, end), sn: Sn(sn), release: true })
+        self.step(Input::Flush {
+            lock: LockId(lock),
+            extent: e(start, end),
+            sn: Sn(sn),
+            release: true,
+            urgent: true,
+        })
     }
 }
 
@@ -101,6 +107,28 @@ fn bytes_in_flight_are_not_sent_again_before_the_answer() {
 }
 
 #[test]
+fn a_flush_that_nobody_waits_for_goes_with_the_next_one_or_when_somebody_does() {
+    let put_off = Input::Flush { lock: LockId(1), extent: e(0, 50), sn: Sn(1), release: true, urgent: false };
+    let urgent = |job| Input::Take { job: JobId(job), bytes_max: 100, pieces_max: 4, urgent_only: true };
+    let mut c = cache();
+    c.write(0, 50, 1);
+    assert_eq!(c.step(put_off.clone()), []);
+    assert!(!c.stripe.wants_flush());
+    assert_eq!(c.step(urgent(1)), []);
+    c.step(Input::Hurry { lock: LockId(1) });
+    assert!(c.stripe.wants_flush());
+    assert_eq!(c.step(urgent(2)), [job(2, vec![(e(0, 50), Sn(1))], vec![LockId(1)], true)]);
+    let mut c = cache();
+    c.write(0, 50, 1);
+    c.step(put_off);
+    assert_eq!(
+        c.take(),
+        [job(1, vec![(e(0, 50), Sn(1))], vec![LockId(1)], false)],
+        "a voluntary flush takes it along"
+    );
+}
+
+#[test]
 fn newer_data_of_another_lock_stay_when_the_older_lock_goes() {
     // Paper Fig. 14: lock A (number 8) is being canceled, B (number 9) wrote over a part of it.
     let mut c = cache();
@@ -111,6 +139,15 @@ fn newer_data_of_another_lock_stay_when_the_older_lock_goes() {
     c.ack(1);
     assert_eq!(c.stripe.readable(e(20, 80)), Readable::All);
     assert_eq!(c.stripe.dirty_bytes(), 60);
+}
+
+#[test]
+fn regression_a_canceled_lock_whose_bytes_are_all_overwritten_goes_at_once() {
+    let mut c = cache();
+    c.write(0, 40, 1);
+    assert_eq!(c.cancel(1, 0, 100, 1), []);
+    let overwritten = c.step(Input::Written { extent: e(0, 40), sn: Sn(2) });
+    assert_eq!(overwritten, [Effect::Flushed { lock: LockId(1), released: false }]);
 }
 
 #[test]

@@ -138,6 +138,13 @@ pub enum Effect {
         /// Whether the lock goes when this is done: the release may travel with the last flush. Clean data up to `sn`
         /// in `region` are not valid from now on, and must be forgotten before the release is sent.
         release: bool,
+        /// Whether somebody waits for the release. If not (the waiter was granted early), the flush may be put off.
+        urgent: bool,
+    },
+    /// Somebody waits now for the release of a lock whose flush may have been put off.
+    Hurry {
+        /// The lock.
+        lock: LockId,
     },
     /// Forget clean data in `region` with a number up to `sn`, then tell the server that the lock is free.
     Release {

@@ -11,7 +11,10 @@ impl Locks {
             Some(held) if held.phase == Phase::Granted => self.cancel(lock, wanted, true, out),
             // Canceled of our own will, or granted with early revocation: the release is on its way, but the server waits.
             Some(held) => {
-                held.wanted = held.wanted.or(Some(wanted));
+                held.wanted = Some(wanted);
+                if held.phase == Phase::Flushing {
+                    out.push(Effect::Hurry { lock });
+                }
                 out.push(Effect::RevokeAck { lock, mode: held.mode });
             }
             None if self.pending.is_empty() => {}
@@ -50,6 +53,7 @@ impl Locks {
 
     /// Takes the next step on the way back that the operations in progress allow.
     pub(super) fn go_on_canceling(&mut self, lock: LockId, out: &mut Vec<Effect>) {
+        let early_grant = self.settings.policy.early_grant;
         let downgrading = self.settings.policy.downgrading;
         let held = self.held.get_mut(&lock).expect("callers found the lock");
         match held.phase {
@@ -64,6 +68,7 @@ impl Locks {
                         region: held.region.clone(),
                         sn: held.sn,
                         release: false,
+                        urgent: true,
                     });
                 }
             }
@@ -74,7 +79,16 @@ impl Locks {
                     out.push(Effect::Convert { lock, mode: LockMode::Nbw });
                 }
                 held.phase = Phase::Flushing;
-                out.push(Effect::Flush { lock, region: held.region.clone(), sn: held.sn, release: true });
+                let granted_early =
+                    held.mode == LockMode::Nbw && held.wanted.is_some_and(LockMode::is_blind_write);
+                let urgent = !(early_grant && granted_early);
+                out.push(Effect::Flush {
+                    lock,
+                    region: held.region.clone(),
+                    sn: held.sn,
+                    release: true,
+                    urgent,
+                });
             }
         }
     }
@@ -144,5 +158,5 @@ impl Locks {
 
 /// Whether lowering a lock of `mode` to NBW lets in somebody who waits for `wanted` (paper III-D2).
 const fn lowers(mode: LockMode, wanted: LockMode) -> bool {
-    matches!(mode, LockMode::Bw | LockMode::Pw) && matches!(wanted, LockMode::Nbw | LockMode::Bw)
+    matches!(mode, LockMode::Bw | LockMode::Pw) && wanted.is_blind_write()
 }

@@ -12,8 +12,8 @@ enum Verdict {
     Grant { mode: LockMode, region: Region, replaces: Vec<LockId> },
     /// An earlier request, which must be served first.
     Behind,
-    /// These locks, within this region: more than required if locks of the same client would be taken in.
-    Blocked { by: Vec<LockId>, region: Region },
+    /// These locks, for this mode within this region: more than asked for if locks of the same client would be taken in.
+    Blocked { by: Vec<LockId>, mode: LockMode, region: Region },
 }
 
 impl Resource {
@@ -23,8 +23,7 @@ impl Resource {
             let Some(request) = self.waiting.get(&arrival) else { continue };
             match self.verdict(request, Some(arrival)) {
                 Verdict::Behind => {}
-                Verdict::Blocked { by, region } => {
-                    let wanted = request.mode;
+                Verdict::Blocked { by, mode: wanted, region } => {
                     if region != request.required {
                         self.upgrading.insert(arrival, region.bounds());
                     }
@@ -85,7 +84,7 @@ impl Resource {
                 return if by.is_empty() {
                     Verdict::Grant { mode, region, replaces: own }
                 } else {
-                    Verdict::Blocked { by, region }
+                    Verdict::Blocked { by, mode, region }
                 };
             }
             (mode, region) = joined;
@@ -109,13 +108,24 @@ impl Resource {
         !self.compatible(mode, &self.locks[&id])
     }
 
-    /// Asks the holders of these locks to let go, each once, and starts their clocks (I8).
+    /// Asks the holders of these locks to let go, each once; asks those that are CANCELING, each once, to hurry: a holder may
+    /// put off a flush that nobody waits for. Starts their clocks (I8).
     //= protocol.md#I8
     fn ask_for(&mut self, locks: &[LockId], wanted: LockMode, out: &mut Vec<Effect>) {
         for id in locks {
             let lock = self.locks.get_mut(id).expect("found by the verdict");
-            if lock.phase == Phase::Granted {
-                lock.phase = Phase::Revoking;
+            let hurry = match lock.phase {
+                Phase::Granted => {
+                    lock.phase = Phase::Revoking;
+                    lock.urged = !wanted.is_blind_write();
+                    true
+                }
+                Phase::Revoking => false,
+                // A blind write waits for no release: only until the holder has lowered the lock, which it does unasked.
+                Phase::Canceling if wanted.is_blind_write() => false,
+                Phase::Canceling => !core::mem::replace(&mut lock.urged, true),
+            };
+            if hurry {
                 out.push(Effect::Revoke { to: lock.holder, lock: *id, wanted });
             }
             if !lock.awaited {
@@ -164,8 +174,15 @@ impl Resource {
             "a lock is granted only where nothing stands against it"
         );
         self.by_extent.insert(region.bounds(), lock);
-        let held =
-            Lock { holder: request.from, mode, region: region.clone(), phase, lowest_sn, awaited: false };
+        let held = Lock {
+            holder: request.from,
+            mode,
+            region: region.clone(),
+            phase,
+            lowest_sn,
+            awaited: false,
+            urged: false,
+        };
         self.locks.insert(lock, held);
         let granted = GrantedLock {
             lock,

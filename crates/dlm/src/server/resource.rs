@@ -98,7 +98,7 @@ pub enum Effect {
         /// EAGAIN, EBUSY or ESTALE of Linux.
         errno: i32,
     },
-    /// Ask a holder to let go.
+    /// Ask a holder to let go; of a CANCELING lock: to hurry with its flush, because somebody waits for its release.
     Revoke {
         /// Whom.
         to: ClientId,
@@ -142,6 +142,8 @@ pub(super) struct Lock {
     pub(super) lowest_sn: Option<Sn>,
     /// Whether somebody waits for its release.
     pub(super) awaited: bool,
+    /// Whether its holder knows that the release itself is waited for.
+    pub(super) urged: bool,
 }
 
 impl Lock {
