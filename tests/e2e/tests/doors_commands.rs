@@ -8,7 +8,7 @@ fn two_servers() -> Cluster {
 
 /// The size of what lies in the namespace itself, as seen without ccPFS.
 fn stub_size(cluster: &Cluster, name: &str) -> u64 {
-    std::fs::metadata(cluster.namespace().join(name)).unwrap().len()
+    std::fs::metadata(cluster.namespace().join(name)).expect("the stub is there").len()
 }
 
 #[test]
