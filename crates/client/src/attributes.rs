@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::directory::namespace_error;
 use crate::error::FsError;
-use crate::file::{DataAttributes, FileShared};
+use crate::shared::{DataAttributes, FileShared};
 use ccpfs_namespace::STUB_BYTES;
 use std::fs::File;
 use std::io;

@@ -212,6 +212,10 @@ impl CallbackSink<'_> {
         let input = writeback::Input::Acknowledged { job: writeback::JobId(job), errno };
         {
             let mut inner = stripe.lock();
+            if let Some(errno) = errno {
+                // Before the barrier of an fsync ends, so that it cannot miss it.
+                stripe.note_error(errno);
+            }
             inner.step_cache(&stripe, self.client.the_pool(), input, &mut out);
             out.flush |= inner.cache.wants_flush();
             inner.answer_glimpses(&stripe, &mut out);
@@ -219,7 +223,7 @@ impl CallbackSink<'_> {
         stripe.changed.notify_all();
         out.freed = true;
         if let Some(errno) = errno {
-            self.client.flush_failed(&stripe, errno);
+            self.client.note_failure(errno);
         }
         self.client.dispatch(&stripe, out);
     }

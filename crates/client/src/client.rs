@@ -4,10 +4,11 @@ use crate::background::{Background, Served};
 use crate::config::ClientConfig;
 use crate::directory::Directory;
 use crate::error::FsError;
-use crate::file::FileShared;
 use crate::flush_loop;
 use crate::pages::Pool;
+use crate::room::Room;
 use crate::session::{Patience, Receiver, Session};
+use crate::shared::FileShared;
 use crate::statistics::{Counters, Statistics, add};
 use crate::stripe::{Outbox, Stripe, count_grant};
 use ccpfs_dlm::client as dlm;
@@ -16,10 +17,10 @@ use ccpfs_transport::{Address, ConnectOptions};
 use ccpfs_types::limits::RELEASES_MAX;
 use ccpfs_types::{FileId, OperationId, RequestId, ResourceId};
 use ccpfs_wire::{Message, encode_into};
-use ccpfs_writeback::{Budget, Verdict};
+use ccpfs_writeback::Budget;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, RwLock, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::Duration;
 
 /// Files without an open handle whose caches and locks are kept.
@@ -46,14 +47,7 @@ pub(crate) struct ClientInner {
     closed: Mutex<VecDeque<FileId>>,
     pub(crate) counters: Counters,
     next_number: AtomicU64,
-    dirty_bytes: AtomicI64,
-    budget: Budget,
-    /// A background flush is under way.
-    flushing: AtomicBool,
-    /// Rises with each flush that failed, together with its error: writers that wait for room give up.
-    failures: Mutex<(u64, i32)>,
-    room: Mutex<u32>,
-    room_changed: Condvar,
+    pub(crate) room: Room,
     background: Mutex<Option<Background>>,
     me: Weak<ClientInner>,
 }
@@ -86,12 +80,7 @@ impl Client {
             closed: Mutex::default(),
             counters: Counters::default(),
             next_number: AtomicU64::new(1),
-            dirty_bytes: AtomicI64::new(0),
-            budget,
-            flushing: AtomicBool::new(false),
-            failures: Mutex::default(),
-            room: Mutex::new(0),
-            room_changed: Condvar::new(),
+            room: Room::new(budget),
             background: Mutex::new(None),
             me: me.clone(),
             config,
@@ -292,7 +281,7 @@ impl ClientInner {
             self.change_dirty(dirty_delta, stripe);
         }
         if let Some(errno) = errno {
-            self.note_failure(stripe, errno);
+            self.note_failure(errno);
         }
         if freed {
             self.wake_writers();
@@ -385,126 +374,6 @@ impl ClientInner {
         let mut out = Outbox::default();
         stripe.lock().step_locks(&stripe, self.the_pool(), input, &mut out);
         self.dispatch(&stripe, out);
-    }
-
-    // Dirty bytes and room -------------------------------------------------------------------------------------
-
-    fn change_dirty(&self, delta: i64, stripe: &Arc<Stripe>) {
-        let now = self.dirty_bytes.fetch_add(delta, Ordering::Relaxed) + delta;
-        let verdict = self.budget.verdict(u64::try_from(now).unwrap_or(0));
-        if delta < 0 {
-            self.wake_writers();
-            if verdict == Verdict::Calm {
-                self.flushing.store(false, Ordering::Relaxed);
-            }
-        } else if verdict != Verdict::Calm {
-            if !self.flushing.swap(true, Ordering::Relaxed) {
-                self.flush_everything();
-            } else if let Some(session) = self.current_session(stripe.target) {
-                flush_loop::schedule(self, &session, stripe, false);
-            }
-        }
-    }
-
-    /// Whether the background flush should go on.
-    pub(crate) fn wants_room(&self) -> bool {
-        self.flushing.load(Ordering::Relaxed)
-    }
-
-    /// Starts flushing all dirty stripes, waiting for none.
-    pub(crate) fn flush_everything(&self) {
-        for file in self.all_files() {
-            for stripe in &file.stripes {
-                if stripe.lock().cache.dirty_bytes() > 0
-                    && let Some(session) = self.current_session(stripe.target)
-                {
-                    flush_loop::schedule(self, &session, stripe, false);
-                }
-            }
-        }
-    }
-
-    fn wake_writers(&self) {
-        if *self.room.lock().expect("no code panics under this lock") > 0 {
-            self.room_changed.notify_all();
-        }
-    }
-
-    fn note_failure(&self, stripe: &Arc<Stripe>, errno: i32) {
-        if let Some(file) = stripe.file.upgrade() {
-            file.record_error(errno);
-        }
-        let mut failures = self.failures.lock().expect("no code panics under this lock");
-        *failures = (failures.0 + 1, errno);
-        drop(failures);
-        self.wake_writers();
-    }
-
-    pub(crate) fn flush_failed(&self, stripe: &Arc<Stripe>, errno: i32) {
-        self.note_failure(stripe, errno);
-    }
-
-    /// Waits while there are too many dirty bytes.
-    pub(crate) fn wait_for_budget(&self) -> Result<(), FsError> {
-        let over = || {
-            let now = u64::try_from(self.dirty_bytes.load(Ordering::Relaxed)).unwrap_or(0);
-            self.budget.verdict(now) == Verdict::Wait
-        };
-        if over() { self.wait_for_room(|| !over()) } else { Ok(()) }
-    }
-
-    /// Waits until `enough` is true, flushing and reclaiming meanwhile. Gives up with the error of a flush that fails.
-    pub(crate) fn wait_for_room(&self, mut enough: impl FnMut() -> bool) -> Result<(), FsError> {
-        let seen = self.failures.lock().expect("no code panics under this lock").0;
-        self.flushing.store(true, Ordering::Relaxed);
-        self.flush_everything();
-        let mut room = self.room.lock().expect("no code panics under this lock");
-        *room += 1;
-        let result = loop {
-            if enough() {
-                break Ok(());
-            }
-            let (failures, errno) = *self.failures.lock().expect("no code panics under this lock");
-            if failures != seen {
-                break Err(FsError::Server { operation: "flush", errno });
-            }
-            // Woken by acknowledgements; the bound only guards against a wake-up lost to a session that just ended.
-            let pause = Duration::from_millis(200);
-            room = self.room_changed.wait_timeout(room, pause).expect("no code panics under this lock").0;
-        };
-        *room -= 1;
-        result
-    }
-
-    /// Makes room in the pool for `pages` pages: clean ones are forgotten, dirty ones flushed.
-    pub(crate) fn make_room(&self, pages: usize) -> Result<(), FsError> {
-        let mut trial = Vec::new();
-        self.wait_for_room(|| {
-            self.reclaim(pages);
-            let fits = self.the_pool().allocate(pages, &mut trial);
-            self.the_pool().release(&trial);
-            trial.clear();
-            fits
-        })
-    }
-
-    fn reclaim(&self, pages: usize) {
-        let mut freed = 0;
-        for file in self.all_files() {
-            for stripe in &file.stripes {
-                let mut out = Outbox::default();
-                let mut inner = stripe.lock();
-                let before = inner.page_count();
-                inner.reclaim(stripe, self.the_pool(), &mut out);
-                freed += before - inner.page_count();
-                drop(inner);
-                out.freed = false;
-                self.dispatch(stripe, out);
-                if freed >= pages {
-                    return;
-                }
-            }
-        }
     }
 
     /// Time passes: unused locks age, and dirty data do not stay dirty for ever.

@@ -2,7 +2,7 @@
 
 use crate::client::ClientInner;
 use crate::error::FsError;
-use crate::file::FileShared;
+use crate::shared::FileShared;
 use crate::statistics::add;
 use crate::stripe::{Inner, Outbox, Stripe, to_eof};
 use ccpfs_dlm::client::{self as dlm, Intent, least_restrictive};
@@ -60,6 +60,7 @@ pub(crate) fn end_use(
 }
 
 /// Takes the locks of an operation in stripe order, waiting where others hold them.
+//= protocol.md#I5
 pub(crate) fn begin<'a>(
     client: &ClientInner,
     file: &'a FileShared,

@@ -2,9 +2,9 @@
 
 use crate::client::{ClientInner, unexpected};
 use crate::error::FsError;
-use crate::file::{FileShared, RECHECK};
 use crate::operation::{self, Held, Operation, Wish};
 use crate::session::Session;
+use crate::shared::FileShared;
 use crate::statistics::add;
 use crate::stripe::{Inner, Outbox, Stripe};
 use ccpfs_dlm::client::Intent;
@@ -14,6 +14,10 @@ use ccpfs_wire::{Message, Status};
 use ccpfs_writeback::{Input, Readable};
 use std::io::IoSliceMut;
 use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+
+/// A wait that is bounded only to notice a lost session.
+const RECHECK: Duration = Duration::from_millis(500);
 
 /// Reads into the buffers at `offset`, as one atomic read. `sequential` allows fetching more than asked for.
 pub(crate) fn read(

@@ -3,8 +3,8 @@
 //! The rules decide; this file lets their effects meet: what the lock rule wants flushed goes to the write-back rule,
 //! what that has flushed goes back, and messages and work for other threads collect in an [`Outbox`].
 
-use crate::file::FileShared;
 use crate::pages::{PAGE_BYTES, PageId, Pool};
+use crate::shared::FileShared;
 use crate::statistics::{Counters, add};
 use ccpfs_dlm::client as dlm;
 use ccpfs_types::{Extent, LockId, OperationId, Region, ResourceId, Sn};
@@ -102,6 +102,13 @@ impl Stripe {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().expect("a rule's invariant was broken under this lock; nothing here can be trusted")
+    }
+
+    /// Leaves an error for the file's handles to report.
+    pub(crate) fn note_error(&self, errno: i32) {
+        if let Some(file) = self.file.upgrade() {
+            file.record_error(errno);
+        }
     }
 
     pub(crate) fn wait<'a>(&self, inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
@@ -227,7 +234,11 @@ impl Inner {
                 self.barriers.retain(|waiting| *waiting != barrier);
                 stripe.changed.notify_all();
             }
-            writeback::Effect::DataLost { extent: _, errno } => out.errno = Some(errno),
+            writeback::Effect::DataLost { extent: _, errno } => {
+                // Noted before the mutex is free: an fsync that finds nothing dirty any more must find the error.
+                stripe.note_error(errno);
+                out.errno = Some(errno);
+            }
         }
     }
 

@@ -2,8 +2,8 @@
 
 use crate::client::ClientInner;
 use crate::error::FsError;
-use crate::file::FileShared;
 use crate::operation::{self, Held, Operation, Wish, end_use};
+use crate::shared::FileShared;
 use crate::statistics::add;
 use crate::stripe::{Outbox, Stripe};
 use ccpfs_dlm::client::Intent;

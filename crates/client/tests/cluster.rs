@@ -1,4 +1,5 @@
 //! Clients and servers in one process, over loopback: what callers see.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ccpfs_client::{Client, ClientConfig, File, OpenOptions};
 use ccpfs_server::{RunningServer, ServerConfig};

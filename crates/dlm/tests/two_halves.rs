@@ -2,6 +2,7 @@
 //!
 //! Each client has three channels to the server, each in order, any order between them. Checked after each step: no two
 //! operations in use at the same time conflict (I1). At the end everybody has been served (I8) and all is released.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ccpfs_dlm::{client, server};
 use ccpfs_types::{

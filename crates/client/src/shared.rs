@@ -1,0 +1,292 @@
+//! What all handles of one file share in a client: its stripes, and what concerns all of them.
+
+use crate::client::{ClientInner, unexpected};
+use crate::error::FsError;
+use crate::operation::{self, Wish};
+use crate::range_lock::RangeLock;
+use crate::statistics::add;
+use crate::stripe::{Outbox, Stripe};
+use ccpfs_dlm::client::{self as dlm, Intent};
+use ccpfs_namespace::Stub;
+use ccpfs_types::limits::FILE_BYTES_MAX;
+use ccpfs_types::{Extent, ResourceId};
+use ccpfs_wire::{Message, Status};
+use ccpfs_writeback::{BarrierId, Input, JobId};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// What all handles of one file share in this client.
+pub(crate) struct FileShared {
+    pub(crate) stub: Stub,
+    pub(crate) stripes: Vec<Arc<Stripe>>,
+    pub(crate) ranges: RangeLock,
+    pub(crate) handles: AtomicU32,
+    /// The name is gone; the data go with the last handle.
+    pub(crate) unlinked: AtomicBool,
+    /// How many errors of flushes there were, and the last one.
+    errors: Mutex<(u64, i32)>,
+}
+
+/// Size, time and space of a file's data, as the servers and all clients know it together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataAttributes {
+    /// Size in bytes.
+    pub size: u64,
+    /// Last write, nanoseconds since 1970; 0 if never written.
+    pub modified_ns: i64,
+    /// Bytes on the servers' devices.
+    pub stored_bytes: u64,
+}
+
+impl FileShared {
+    pub(crate) fn new(stub: Stub) -> Arc<FileShared> {
+        Arc::new_cyclic(|me| {
+            let first = stub.file.hash64() % u64::from(stub.targets);
+            let stripe = |index: u32| {
+                let target = (first + u64::from(index)) % u64::from(stub.targets);
+                let target = u32::try_from(target).expect("below the number of targets");
+                let resource = ResourceId { file: stub.file, stripe: index };
+                Arc::new(Stripe::new(resource, target, me.clone()))
+            };
+            FileShared {
+                stub,
+                stripes: (0..stub.layout.stripe_count()).map(stripe).collect(),
+                ranges: RangeLock::default(),
+                handles: AtomicU32::new(0),
+                unlinked: AtomicBool::new(false),
+                errors: Mutex::default(),
+            }
+        })
+    }
+
+    pub(crate) fn handles(&self) -> u32 {
+        self.handles.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn record_error(&self, errno: i32) {
+        let mut errors = self.errors.lock().expect("no code panics under this lock");
+        *errors = (errors.0 + 1, errno);
+    }
+
+    pub(crate) fn errors(&self) -> (u64, i32) {
+        *self.errors.lock().expect("no code panics under this lock")
+    }
+
+    pub(crate) fn mark_unlinked(&self) {
+        self.unlinked.store(true, Ordering::Release);
+    }
+
+    /// Sends what is dirty to the servers and waits for their acknowledgement.
+    pub(crate) fn flush(&self, client: &ClientInner) -> Result<(), FsError> {
+        let before = self.errors();
+        let mut waiting: Vec<(&Arc<Stripe>, BarrierId)> = Vec::new();
+        for stripe in &self.stripes {
+            let mut out = Outbox::default();
+            let mut inner = stripe.lock();
+            if inner.cache.unacknowledged_end() == 0 {
+                continue;
+            }
+            let barrier = BarrierId(client.request().0);
+            let next_job = JobId(client.peek_number());
+            let input = Input::Barrier { barrier, next_job };
+            inner.set_barrier(stripe, client.the_pool(), input, &mut out);
+            drop(inner);
+            waiting.push((stripe, barrier));
+            client.dispatch(stripe, out);
+        }
+        for (stripe, barrier) in waiting {
+            let mut inner = stripe.lock();
+            while inner.is_waiting(barrier) {
+                inner = stripe.wait(inner);
+            }
+        }
+        match self.errors() {
+            after if after.0 == before.0 => Ok(()),
+            (_, errno) => Err(FsError::DataLost { errno }),
+        }
+    }
+
+    /// Makes acknowledged data survive a crash of the servers.
+    pub(crate) fn sync(&self, client: &ClientInner) -> Result<(), FsError> {
+        let mut requests = Vec::new();
+        for target in self.targets() {
+            let resources = self
+                .stripes
+                .iter()
+                .filter(|stripe| stripe.target == target)
+                .map(|stripe| stripe.resource)
+                .collect();
+            let session = client.session(target)?;
+            let request = client.request();
+            session.send_request(request, &Message::Sync { request, resources }, Vec::new())?;
+            requests.push((session, request));
+        }
+        let mut result = Ok(());
+        for (session, request) in requests {
+            let answer =
+                client.wait_reply(&session, request).and_then(|(message, _)| done(&message, "fsync"));
+            result = result.and(answer);
+        }
+        result
+    }
+
+    /// The shards that hold the stripes.
+    fn targets(&self) -> Vec<u32> {
+        let mut targets: Vec<u32> = self.stripes.iter().map(|stripe| stripe.target).collect();
+        targets.sort_unstable();
+        targets.dedup();
+        targets
+    }
+
+    /// Asks the servers, and through them all clients, how far the file reaches.
+    pub(crate) fn attributes(&self, client: &ClientInner) -> Result<DataAttributes, FsError> {
+        let mut attributes = DataAttributes::default();
+        let mut requests = Vec::new();
+        for stripe in &self.stripes {
+            // Our own unflushed data first: what is acknowledged afterwards the server knows when it is asked. Data
+            // whose lock went with them do not count: their flush must be answered before.
+            let mut inner = stripe.lock();
+            if let Some(last) = inner.cache.last_leaving() {
+                while inner.cache.is_leaving(last) {
+                    inner = stripe.wait(inner);
+                }
+            }
+            let end = inner.cache.unacknowledged_end();
+            attributes.modified_ns = attributes.modified_ns.max(inner.modified_ns);
+            drop(inner);
+            attributes.size = attributes.size.max(self.stub.layout.file_size(stripe.resource.stripe, end));
+            let session = client.session(stripe.target)?;
+            let request = client.request();
+            let message = Message::Glimpse { request, resource: stripe.resource };
+            session.send_request(request, &message, Vec::new())?;
+            requests.push((stripe, session, request));
+        }
+        add(&client.counters.glimpses, requests.len() as u64);
+        let mut result = Ok(());
+        for (stripe, session, request) in requests {
+            match client.wait_reply(&session, request) {
+                Ok((
+                    Message::GlimpseReply {
+                        status: Status::Ok, stripe_bytes, modified_ns, stored_bytes, ..
+                    },
+                    _,
+                )) => {
+                    let size = self.stub.layout.file_size(stripe.resource.stripe, stripe_bytes);
+                    attributes.size = attributes.size.max(size);
+                    attributes.modified_ns = attributes.modified_ns.max(modified_ns);
+                    attributes.stored_bytes += stored_bytes;
+                }
+                Ok((Message::GlimpseReply { status: Status::Errno(errno), .. }, _)) => {
+                    result = Err(FsError::Server { operation: "size", errno });
+                }
+                Ok((other, _)) => result = Err(unexpected(&other)),
+                Err(error) => result = Err(error),
+            }
+        }
+        result.map(|()| attributes)
+    }
+
+    /// Sets the size.
+    pub(crate) fn truncate(&self, client: &ClientInner, size: u64) -> Result<(), FsError> {
+        if size > FILE_BYTES_MAX {
+            return Err(FsError::argument("the size is beyond the largest file", libc::EFBIG));
+        }
+        let above = Extent::new(size, Extent::EOF).expect("files end before EOF");
+        let _turn = self.ranges.lock(above, true);
+        let wish = Wish { intent: Intent::ReadThenWrite, extent: above };
+        let operation = operation::begin(client, self, &wish)?;
+        let mut result = Ok(());
+        for (stripe, held) in operation.stripes() {
+            let length = self.stub.layout.stripe_length(stripe.resource.stripe, size);
+            let answer = truncate_stripe(client, stripe, length, held);
+            result = result.and(answer);
+        }
+        operation.finish(client);
+        result
+    }
+
+    /// Gives back all locks of a file without handles. True if nothing of it is left here.
+    pub(crate) fn retire(&self, client: &ClientInner) -> bool {
+        let mut empty = true;
+        for stripe in &self.stripes {
+            let mut out = Outbox::default();
+            let mut inner = stripe.lock();
+            if inner.locks.is_some() {
+                inner.step_locks(
+                    stripe,
+                    client.the_pool(),
+                    dlm::Input::Shrink { count: usize::MAX },
+                    &mut out,
+                );
+            }
+            empty &= inner.cache.is_empty() && inner.locks.as_ref().is_none_or(dlm::Locks::is_idle);
+            drop(inner);
+            client.dispatch(stripe, out);
+        }
+        empty
+    }
+
+    /// Tells the servers that the file is gone, and forgets it.
+    pub(crate) fn destroy(&self, client: &ClientInner) -> Result<(), FsError> {
+        for stripe in &self.stripes {
+            let mut out = Outbox::default();
+            let mut inner = stripe.lock();
+            if inner.cache.unacknowledged_end() > 0 || inner.page_count() > 0 {
+                inner.step_cache(stripe, client.the_pool(), Input::Truncated { length: 0 }, &mut out);
+            }
+            drop(inner);
+            client.dispatch(stripe, out);
+        }
+        let mut result = Ok(());
+        for target in self.targets() {
+            let resources = self
+                .stripes
+                .iter()
+                .filter(|stripe| stripe.target == target)
+                .map(|stripe| stripe.resource)
+                .collect();
+            let answer = client.session(target).and_then(|session| {
+                let request = client.request();
+                session.send_request(request, &Message::Destroy { request, resources }, Vec::new())?;
+                let (message, _) = client.wait_reply(&session, request)?;
+                done(&message, "remove")
+            });
+            result = result.and(answer);
+        }
+        client.drop_file(self.stub.file);
+        result
+    }
+}
+
+/// Cuts one stripe, under a lock that is held.
+fn truncate_stripe(
+    client: &ClientInner,
+    stripe: &Arc<Stripe>,
+    length: u64,
+    held: &operation::Held,
+) -> Result<(), FsError> {
+    let mut out = Outbox::default();
+    {
+        let mut inner = stripe.lock();
+        // A flush of the same lock must not arrive after the cut: both have the same number (I4).
+        while inner.cache.in_flight_above(length) && inner.generation == held.generation {
+            inner = stripe.wait(inner);
+        }
+        inner.step_cache(stripe, client.the_pool(), Input::Truncated { length }, &mut out);
+    }
+    client.dispatch(stripe, out);
+    let session = client.session(stripe.target)?;
+    let request = client.request();
+    let message = Message::Truncate { request, resource: stripe.resource, length, sn: held.sn };
+    session.send_request(request, &message, Vec::new())?;
+    let (message, _) = client.wait_reply(&session, request)?;
+    done(&message, "truncate")
+}
+
+fn done(message: &Message, operation: &'static str) -> Result<(), FsError> {
+    let Message::Done { status, .. } = message else { return Err(unexpected(message)) };
+    match status {
+        Status::Ok => Ok(()),
+        Status::Errno(errno) => Err(FsError::Server { operation, errno: *errno }),
+    }
+}
