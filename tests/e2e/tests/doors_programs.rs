@@ -44,6 +44,14 @@ fn c_programs_use_streams_forks_and_new_programs() {
 }
 
 #[test]
+fn threads_and_children_share_descriptors_while_others_come_and_go() {
+    let cluster = two_stripes();
+    let program = cluster.compile("gcc", &program_source("thread_calls.c"), &flags(&["-lpthread"]));
+    let mut command = cluster.command(program.to_str().expect("a short path"));
+    assert_eq!(output_of(command.arg(cluster.namespace())), "all right\n");
+}
+
+#[test]
 fn the_c_interface_works_linked_dynamically_and_statically() {
     let cluster = two_stripes();
     let source = program_source("capi_calls.c");
