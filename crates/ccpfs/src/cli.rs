@@ -27,7 +27,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
     /// Log filter as in RUST_LOG: 'info', 'ccpfs_server=debug', … (default: RUST_LOG, else 'warn'). Logs go to
     /// standard error.
-    #[arg(long, global = true, value_name = "FILTER")]
+    #[arg(long, global = true, value_name = "FILTER", display_order = 1000)]
     pub(crate) log: Option<String>,
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct IorArguments {
     /// How often each is measured; rounds of the policies interleave (default 3; overlap: 10).
     #[arg(long, value_name = "R")]
     rounds: Option<u32>,
-    /// Limit each shard's device to this bandwidth, for example 500MiB/s.
+    /// Limit each server's device to this bandwidth, for example 500MiB/s.
     #[arg(long, value_name = "BANDWIDTH")]
     device_bandwidth: Option<BytesPerSecond>,
     /// Directory for servers' data and local files (default: the system's temporary directory).

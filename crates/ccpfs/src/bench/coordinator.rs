@@ -171,7 +171,7 @@ impl Session<'_> {
         }
         crew.step(&if own_files { all(Step::Remove) } else { vec![(0, Step::Remove)] })?;
         crew.finish()?;
-        Ok((self.measured(&written, &flushed, wrong.bytes), wrong.texts))
+        Ok((self.measured(&written, &flushed, &wrong), wrong.texts))
     }
 
     /// A run failed: if one of its servers has ended, that is why.
@@ -198,7 +198,7 @@ impl Session<'_> {
         (0..clients).map(|rank| (member(rank), Step::Verify { of: (rank + 1) % clients })).collect()
     }
 
-    fn measured(&self, written: &[Report], flushed: &[Report], wrong_bytes: u64) -> Run {
+    fn measured(&self, written: &[Report], flushed: &[Report], wrong: &Wrong) -> Run {
         let shape = self.plan.shape(self.case, self.round);
         let writes = shape.transfer_count * u64::from(shape.clients);
         let bytes = writes * shape.transfer_bytes;
@@ -226,8 +226,9 @@ impl Session<'_> {
             early_revocations: counters.early_revocations,
             lock_wait_seconds: result::seconds(counters.lock_wait_ns),
             client_pio_seconds: pio.client_seconds,
-            verified: self.plan.verify && wrong_bytes == 0,
-            wrong_bytes: self.plan.verify.then_some(wrong_bytes),
+            verified: self.plan.verify && wrong.bytes == 0,
+            verify_seconds: wrong.seconds,
+            wrong_bytes: self.plan.verify.then_some(wrong.bytes),
             counters,
         }
     }
@@ -237,12 +238,15 @@ impl Session<'_> {
 #[derive(Default)]
 struct Wrong {
     bytes: u64,
+    /// How long it took to find out; absent when nobody looked.
+    seconds: Option<f64>,
     texts: Vec<String>,
 }
 
 impl Wrong {
     /// Takes in what all readers reported about one step.
     fn add(&mut self, reports: &[Report]) {
+        self.seconds = Some(Phase::of(reports).seconds);
         for report in reports {
             self.bytes += report.wrong_bytes;
             self.texts.extend(report.wrong_parts.iter().map(result::describe_wrong));

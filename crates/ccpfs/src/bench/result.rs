@@ -38,6 +38,8 @@ pub(crate) struct Run {
     pub(crate) client_pio_seconds: f64,
     /// Whether every byte was read back from another process and is right. False without `--verify`.
     pub(crate) verified: bool,
+    /// From the first reader's begin to the last one's end; absent without `--verify`.
+    pub(crate) verify_seconds: Option<f64>,
     /// Bytes that are wrong; absent without `--verify`.
     pub(crate) wrong_bytes: Option<u64>,
     /// Further counts of the clients during writing.
@@ -221,6 +223,7 @@ pub(crate) mod tests {
             lock_wait_seconds: pio_seconds,
             client_pio_seconds: pio_seconds * 4.0,
             verified: true,
+            verify_seconds: Some(pio_seconds),
             wrong_bytes: Some(0),
             counters: Counters::default(),
         }

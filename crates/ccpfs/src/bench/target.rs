@@ -89,7 +89,10 @@ impl Access {
                     layout: create.then_some(*layout),
                     ..OpenOptions::default()
                 };
-                client.open(path, &options).map(Target::Ccpfs).context(failed)
+                let file = client.open(path, &options).context(failed)?;
+                // Connects to the file's servers, as a mounted file system is before a program starts.
+                file.size().context(failed)?;
+                Ok(Target::Ccpfs(file))
             }
         }
     }

@@ -30,7 +30,7 @@ pub(crate) struct UpArguments {
     /// Bytes in one unit of a stripe (default 1MiB).
     #[arg(long, value_name = "SIZE")]
     stripe_size: Option<Bytes>,
-    /// Limit each shard's device to this bandwidth, for example 500MiB/s.
+    /// Limit each server's device to this bandwidth, for example 500MiB/s.
     #[arg(long, value_name = "BANDWIDTH")]
     device_bandwidth: Option<BytesPerSecond>,
     /// Directory for the servers' data (default: data in the state directory).
