@@ -87,6 +87,8 @@ impl EventfdBytes for u64 {
 }
 
 fn serve(shared: &Shared, client: &Weak<ClientInner>) {
+    // Other clients wait while a revocation waits for this thread.
+    ccpfs_transport::prefer_latency();
     let mut ticked = Instant::now();
     while !shared.stopping.load(Ordering::Acquire) {
         let sessions: Vec<Arc<Session>> = {

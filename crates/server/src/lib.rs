@@ -181,6 +181,7 @@ pub fn start_on(config: ServerConfig, storage: Vec<ShardStorage>) -> Result<Runn
         let stop = stop.clone();
         let run = move || {
             let _last = StopAll { stop, wakers };
+            ccpfs_transport::prefer_latency();
             shard.run()
         };
         let thread = std::thread::Builder::new().name(format!("shard-{number}")).spawn(run);

@@ -15,6 +15,7 @@ mod loopback;
 mod loopback_client;
 mod outbound;
 mod port;
+mod scheduling;
 mod socket_connection;
 mod socket_link;
 mod socket_options;
@@ -35,3 +36,4 @@ pub use frame::{
 pub use port::{
     Bulk, CloseReason, ConnectionId, Event, ListenError, PortOptions, SendError, ServerPort, Waker, listen,
 };
+pub use scheduling::prefer_latency;
