@@ -61,6 +61,34 @@ fn the_micro_benchmarks_of_the_paper_run_and_verify() {
 }
 
 #[test]
+fn one_wrong_byte_fails_the_bench_and_is_named() {
+    let folder = Folder::new();
+    for (pattern, policy) in
+        [("nn", "seqdlm"), ("strided", "basic"), ("segmented", "local"), ("nn", "memcpy")]
+    {
+        let mut line = vec!["bench", "ior", "--verify", "--spoil", "--clients", "2", "--rounds", "1"];
+        line.extend([
+            "--per-client",
+            "256KiB",
+            "--transfer",
+            "64KiB",
+            "--pattern",
+            pattern,
+            "--policy",
+            policy,
+        ]);
+        let ended = folder.run(&line).failed(3, &["WRONG", "expected data of rank 0", "1 byte wrong"]);
+        assert!(!ended.out.contains("every byte right"), "{ended:?}");
+    }
+    // A client alone is checked by another process too.
+    let alone =
+        ["bench", "ior", "--verify", "--spoil", "--clients", "1", "--rounds", "1", "--per-client", "1MiB"];
+    folder
+        .run(&[&alone[..], &["--pattern", "strided", "--policy", "seqdlm"]].concat())
+        .failed(3, &["rank 0"]);
+}
+
+#[test]
 fn lock_requests_per_second_are_measured() {
     let folder = Folder::new();
     let ended = folder.run(&["bench", "locks-rate", "--connections", "2", "--seconds", "1"]).ok();

@@ -78,6 +78,9 @@ pub(crate) struct IorArguments {
     /// Keep servers' data, logs and configurations.
     #[arg(long)]
     keep: bool,
+    /// Let the first client write one wrong byte: proves that --verify finds it.
+    #[arg(long, hide = true, requires = "verify")]
+    spoil: bool,
     /// Seconds that one step of a run may take.
     #[arg(long, value_name = "S", default_value_t = 600)]
     timeout: u64,
@@ -115,6 +118,7 @@ impl IorArguments {
             prefault_bytes: self.prefault.map(|bytes| bytes.0),
             settings: self.variables()?,
             keep: self.keep,
+            spoil: self.spoil,
             step_timeout_s: self.timeout,
         };
         check(&plan)?;

@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &IorArguments) -> Result<(), Failure> {
     }
     let wrong: u64 = runs.iter().filter_map(|run| run.wrong_bytes).sum();
     if wrong > 0 {
-        return Err(Failure::of(Kind::WrongData, format!("{wrong} bytes are wrong")));
+        return Err(Failure::of(Kind::WrongData, format!("{} wrong", table::counted(wrong, "byte"))));
     }
     if plan.verify {
         let bytes: u64 = runs.iter().map(|run| run.bytes).sum();
@@ -131,6 +131,7 @@ impl Session<'_> {
             mode: self.case.mode,
             backend: backend.clone(),
             path: path.clone(),
+            spoil: self.plan.spoil && rank == 0,
             turns: turns.clone(),
         };
         // A client alone is checked by one more process.

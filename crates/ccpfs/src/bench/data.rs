@@ -71,6 +71,12 @@ impl RankData {
         &self.base[start..start + self.transfer_bytes]
     }
 
+    /// Makes one byte of the first transfer wrong, to prove that a reader finds it.
+    pub(crate) fn spoil(&mut self) {
+        let start = usize::try_from(shift(0)).expect("below the slack");
+        self.base[start + self.transfer_bytes / 2] ^= 1;
+    }
+
     /// Compares what was read with what was written. `clients` ranks may have written in this round or before.
     pub(crate) fn check(
         &self,
@@ -155,6 +161,15 @@ mod tests {
             assert_eq!(mismatch.found, name);
             assert!((100..104).contains(&mismatch.at) && mismatch.wrong_bytes <= 800, "{mismatch:?}");
         }
+    }
+
+    #[test]
+    fn one_spoiled_byte_is_found() {
+        let own = RankData::new(0, 0, 1000);
+        let mut spoiled = own.clone();
+        spoiled.spoil();
+        let mismatch = own.check(0, spoiled.transfer(0), 1, 0).unwrap_err();
+        assert_eq!((mismatch.at, mismatch.wrong_bytes), (500, 1));
     }
 
     #[test]

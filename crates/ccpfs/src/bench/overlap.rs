@@ -80,6 +80,7 @@ mod tests {
             mode: None,
             backend: Backend::Memory,
             path: PathBuf::from("file"),
+            spoil: false,
             turns: PathBuf::new(),
         }
     }

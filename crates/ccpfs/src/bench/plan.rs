@@ -188,6 +188,7 @@ pub(crate) struct Plan {
     pub(crate) prefault_bytes: Option<u64>,
     pub(crate) settings: Vec<(String, String)>,
     pub(crate) keep: bool,
+    pub(crate) spoil: bool,
     pub(crate) step_timeout_s: u64,
 }
 

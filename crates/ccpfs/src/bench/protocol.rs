@@ -39,6 +39,8 @@ pub(crate) struct Job {
     pub(crate) backend: Backend,
     /// The shared file; a client's own has its rank appended.
     pub(crate) path: PathBuf,
+    /// Write a wrong byte.
+    pub(crate) spoil: bool,
     /// Directory for sockets through which clients take turns.
     pub(crate) turns: PathBuf,
 }

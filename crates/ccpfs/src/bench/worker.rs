@@ -71,7 +71,10 @@ fn tell(event: &Event) -> Result<(), Failure> {
 impl Worker {
     fn prepare(job: Job) -> Result<Worker, Failure> {
         let access = Access::prepare(&job)?;
-        let data = RankData::new(job.rank, job.shape.round, job.shape.transfer_bytes);
+        let mut data = RankData::new(job.rank, job.shape.round, job.shape.transfer_bytes);
+        if job.spoil {
+            data.spoil();
+        }
         let turns = if job.workload == Workload::ConflictSequential && job.rank < job.shape.clients {
             let path = job.turns.join(job.rank.to_string());
             Some(UnixDatagram::bind(&path).context(|| format!("cannot bind {}", path.display()))?)
@@ -227,7 +230,18 @@ mod tests {
         let shape =
             Shape { clients: 2, transfer_bytes: 1000, transfer_count: 5, stripe_bytes: 4096, round: 1 };
         let (path, turns) = (folder.join("file"), folder.to_owned());
-        Worker::prepare(Job { rank, workload, shape, stripes: 1, mode: None, backend, path, turns }).unwrap()
+        Worker::prepare(Job {
+            rank,
+            workload,
+            shape,
+            stripes: 1,
+            mode: None,
+            backend,
+            path,
+            spoil: false,
+            turns,
+        })
+        .unwrap()
     }
 
     #[test]
