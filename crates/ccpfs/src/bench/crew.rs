@@ -1,7 +1,7 @@
 //! The client processes of one run, led step by step.
 
-use super::environment::without_own_settings;
 use super::protocol::{Event, Job, Report, Step};
+use crate::cluster::servers::without_own_settings;
 use crate::failure::{Context, Failure};
 use crate::sys;
 use std::io::{BufRead, BufReader, Write};

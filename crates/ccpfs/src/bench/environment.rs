@@ -7,7 +7,7 @@ use crate::sys::{self, Signal};
 use ccpfs_config::{BytesPerSecond, ClientConfig, ConfigFile};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -50,17 +50,6 @@ pub(crate) fn temporary(parent: Option<&Path>) -> Result<TempDir, Failure> {
     let failed = || format!("cannot create a directory in {}", parent.display());
     std::fs::create_dir_all(&parent).context(failed)?;
     tempfile::Builder::new().prefix("ccpfs-bench-").tempdir_in(&parent).context(failed)
-}
-
-/// Keeps settings that this process was given from one that it starts: a measurement has its own.
-pub(crate) fn without_own_settings(command: &mut Command) {
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        let sections = ["CCPFS_CLUSTER_", "CCPFS_STRIPE_", "CCPFS_CLIENT_", "CCPFS_SERVER_", "CCPFS_CONFIG"];
-        if sections.iter().any(|section| text.starts_with(section)) {
-            command.env_remove(&name);
-        }
-    }
 }
 
 impl Environment {

@@ -3,7 +3,7 @@
 use super::plan::Plan;
 use super::report::create_parent;
 use super::result::Summary;
-use super::table::counted;
+use super::table::{counted, limit};
 use crate::failure::{Context, Failure};
 use ccpfs_config::format_bytes;
 use plotters::coord::Shift;
@@ -129,7 +129,7 @@ fn pixels(value: usize) -> i32 {
 
 /// The title, and which colour is whose.
 fn legend(area: &Panel<'_>, plan: &Plan) -> Drawn {
-    let limit = plan.device_bandwidth.map(|limit| format!(", device limit {limit}")).unwrap_or_default();
+    let limit = limit(plan);
     let counts = [(plan.clients, "client"), (plan.servers, "server"), (plan.rounds, "round")]
         .map(|(count, noun)| counted(u64::from(count), noun));
     let title = format!("ccPFS: {}, {}{limit}; medians of {}", counts[0], counts[1], counts[2]);

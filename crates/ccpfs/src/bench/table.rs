@@ -1,6 +1,6 @@
 //! The table on the terminal, in the manner of IOR's.
 
-use super::plan::{Plan, Workload};
+use super::plan::{Contender, Plan, Workload};
 use super::result::Summary;
 use ccpfs_config::{Bytes, format_bytes};
 
@@ -77,9 +77,20 @@ pub(crate) fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
+/// The limit of the servers' devices, for headings.
+pub(crate) fn limit(plan: &Plan) -> String {
+    match plan.device_bandwidth {
+        None => String::new(),
+        Some(limit) if plan.contenders.contains(&Contender::Local) => {
+            format!(", device limit {limit} (not for local)")
+        }
+        Some(limit) => format!(", device limit {limit}"),
+    }
+}
+
 /// What the figures are of.
 fn heading(plan: &Plan) -> String {
-    let limit = plan.device_bandwidth.map(|limit| format!(", device limit {limit}")).unwrap_or_default();
+    let limit = limit(plan);
     let network = if plan.tcp { "TCP" } else { "Unix sockets" };
     format!(
         "{}, {} of {} over {network}, {} per client, stripe unit {}, {}{limit}\n\
@@ -90,7 +101,7 @@ fn heading(plan: &Plan) -> String {
         Bytes(plan.per_client_bytes),
         Bytes(plan.stripe_bytes),
         counted(plan.rounds.into(), "round"),
-        plan.contenders.last().map(super::plan::Contender::name).unwrap_or_default()
+        plan.contenders.last().map(Contender::name).unwrap_or_default()
     )
 }
 
@@ -133,7 +144,6 @@ fn align(row: &[String], widths: &[usize]) -> String {
 mod tests {
     use super::*;
     use crate::bench::args::tests::plan;
-    use crate::bench::plan::Contender;
     use crate::bench::result::{summaries, tests::case, tests::run};
 
     #[test]

@@ -81,12 +81,24 @@ pub(crate) fn spawn(launch: &Launch) -> Result<Child, Failure> {
         // Not reached by the terminal's Ctrl-C: the parent stops it in good order.
         Lifetime::WithParent => {
             std::os::unix::process::CommandExt::process_group(&mut command, 0);
+            without_own_settings(&mut command);
             command.arg("--parent").arg(std::process::id().to_string())
         }
     };
     command.envs(launch.variables.iter().cloned());
     command.stdin(Stdio::null()).stdout(log).stderr(second);
     command.spawn().context(|| format!("cannot start server {}", launch.index))
+}
+
+/// Keeps settings that this process was given from one that it starts: a measurement has its own.
+pub(crate) fn without_own_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        let sections = ["CCPFS_CLUSTER_", "CCPFS_STRIPE_", "CCPFS_CLIENT_", "CCPFS_SERVER_", "CCPFS_CONFIG"];
+        if sections.iter().any(|section| text.starts_with(section)) {
+            command.env_remove(&name);
+        }
+    }
 }
 
 /// A client that only asks servers for their status: small, and impatient.
