@@ -3,7 +3,7 @@
 use super::same;
 use crate::open_file::OpenFile;
 use crate::reply::{guarded, reply};
-use crate::{paths, real, session, table, translate};
+use crate::{real, session, table, translate};
 use libc::{c_char, c_int, c_uint, off_t, size_t, ssize_t};
 use std::ffi::CStr;
 
@@ -158,11 +158,6 @@ pub(super) fn flush_before_times(open: Option<&OpenFile>) {
         Some(file) => file.flush().map_err(|e| session::failed(&e)),
         None => session::flush_all(),
     });
-}
-
-/// Whether setting the times of this path can meet data that are still to be written.
-pub(super) fn may_hold_data(at: c_int, path: &CStr) -> bool {
-    session::started().is_some() && paths::is_ours(at, path)
 }
 
 same! {

@@ -1,17 +1,18 @@
 //! `stat` and its relatives: the kernel's answer for the stub, with size, blocks and modification time of the file.
 
-use super::position::{flush_before_times, may_hold_data};
+use super::position::flush_before_times;
 use super::same;
 use crate::inside;
 use crate::open::{is_no_stub, may_be_stub};
 use crate::real::{self, checked};
-use crate::reply::Errno;
+use crate::reply::{Errno, guarded};
 use crate::{session, table, translate};
-use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_uint, timespec};
+use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_uint, timespec, timeval};
 
 use std::ffi::CStr;
 use std::mem;
 use std::os::fd::BorrowedFd;
+use std::ptr;
 
 /// The structure, apart from the function of the same name.
 type Stat = libc::stat;
@@ -202,13 +203,43 @@ unsafe extern "C" fn statx(
     })
 }
 
+/// How often times are set again when the last write still looks newer.
+const ATTEMPTS: u32 = 20;
+
+/// Sets times by hand. They count as newer than the data when the stub was changed after the last write; but the kernel
+/// stamps changes with a clock that may lag some milliseconds behind the writer's. `shown` gives the modification time of
+/// the stub and the one that programs see.
+fn set_until_seen(set: impl Fn() -> c_int, shown: impl Fn() -> Result<(Time, Time), Errno>) -> c_int {
+    let mut answer = set();
+    for _ in 1..ATTEMPTS {
+        // Whether servers can be asked is not what the program wanted to know.
+        let seen = guarded(&shown).map_or(true, |(stub, seen)| stub == seen);
+        if answer != 0 || seen {
+            break;
+        }
+        std::thread::yield_now();
+        answer = set();
+    }
+    answer
+}
+
+/// Seconds and nanoseconds.
+type Time = (i64, i64);
+
+fn modified(found: &Stat) -> Time {
+    (found.st_mtime, found.st_mtime_nsec)
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn futimens(fd: c_int, times: *const timespec) -> c_int {
-    if let Some(open) = table::find(fd) {
-        flush_before_times(Some(&open));
-    }
     // SAFETY: as the caller promises.
-    unsafe { real::futimens(fd, times) }
+    let set = || unsafe { real::futimens(fd, times) };
+    let Some(open) = table::find(fd) else { return set() };
+    flush_before_times(Some(&open));
+    if times.is_null() {
+        return set();
+    }
+    set_until_seen(set, || Ok((modified(&real::stat_of(fd)?), modified(&translate::stat(&open, fd)?))))
 }
 
 #[unsafe(no_mangle)]
@@ -223,20 +254,80 @@ unsafe extern "C" fn utimensat(
         return unsafe { futimens(at, times) };
     }
     // SAFETY: as the caller promises.
-    if !inside::is_inside() && may_hold_data(at, unsafe { CStr::from_ptr(path) }) {
-        flush_before_times(None);
-    }
+    let set = || unsafe { real::utimensat(at, path, times, flags) };
     // SAFETY: as the caller promises.
-    unsafe { real::utimensat(at, path, times, flags) }
+    let name = unsafe { CStr::from_ptr(path) };
+    if inside::is_inside() || !stub_at(at, name, flags).is_some_and(|found| may_be_stub(&found)) {
+        return set();
+    }
+    flush_before_times(None);
+    if times.is_null() {
+        return set();
+    }
+    set_until_seen(set, || {
+        let stub = stub_at(at, name, flags).ok_or(libc::ENOENT)?;
+        let mut seen = stub;
+        complete(at, name, &mut seen, flags)?;
+        Ok((modified(&stub), modified(&seen)))
+    })
 }
 
-/// Whether a file is where a path leads, for renames; its device and inode.
-pub(super) fn identity(at: c_int, path: &CStr) -> Option<Stat> {
+/// `utimes` and the like, in terms of `utimensat`.
+///
+/// # Safety
+/// `path` is a string; `times` is null or leads to two times.
+unsafe fn set_microseconds(at: c_int, path: *const c_char, times: *const timeval, flags: c_int) -> c_int {
+    if times.is_null() {
+        // SAFETY: as the caller promises.
+        return unsafe { utimensat(at, path, ptr::null(), flags) };
+    }
+    let exact = |index: usize| {
+        // SAFETY: as the caller promises.
+        let time = unsafe { &*times.add(index) };
+        // A wrong number of microseconds becomes a wrong number of nanoseconds, which the kernel refuses.
+        timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec.saturating_mul(1000) }
+    };
+    let exact = [exact(0), exact(1)];
+    // SAFETY: as the caller promises.
+    unsafe { utimensat(at, path, exact.as_ptr(), flags) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn utimes(path: *const c_char, times: *const timeval) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { set_microseconds(AT_FDCWD, path, times, 0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lutimes(path: *const c_char, times: *const timeval) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { set_microseconds(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn utime(path: *const c_char, times: *const libc::utimbuf) -> c_int {
+    // SAFETY: as the caller promises.
+    let Some(given) = (unsafe { times.as_ref() }) else {
+        // SAFETY: as the caller promises.
+        return unsafe { utimensat(AT_FDCWD, path, ptr::null(), 0) };
+    };
+    let exact = [given.actime, given.modtime].map(|tv_sec| timespec { tv_sec, tv_nsec: 0 });
+    // SAFETY: as the caller promises.
+    unsafe { utimensat(AT_FDCWD, path, exact.as_ptr(), 0) }
+}
+
+/// What the kernel says of the file at a path.
+fn stub_at(at: c_int, path: &CStr, flags: c_int) -> Option<Stat> {
     // SAFETY: all-zero bytes are a value of the plain structure.
     let mut found: Stat = unsafe { mem::zeroed() };
     // SAFETY: the path is a string, the structure is ours.
-    let answer = unsafe { real::fstatat(at, path.as_ptr(), &raw mut found, AT_SYMLINK_NOFOLLOW) };
+    let answer = unsafe { real::fstatat(at, path.as_ptr(), &raw mut found, flags) };
     checked(answer).ok().map(|_| found)
+}
+
+/// What the kernel says of the file at a path itself, whether or not it is a symbolic link.
+pub(super) fn identity(at: c_int, path: &CStr) -> Option<Stat> {
+    stub_at(at, path, AT_SYMLINK_NOFOLLOW)
 }
 
 same! {
