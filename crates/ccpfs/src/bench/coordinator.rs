@@ -14,6 +14,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// Pages of the client's cache.
+const PAGE_BYTES: u64 = 16 << 10;
 /// Room in a client's cache beyond what it writes, touched as well.
 const PREFAULT_SLACK_BYTES: u64 = 16 << 20;
 
@@ -113,7 +115,10 @@ impl Session<'_> {
     fn prefault_bytes(&self, cache_bytes: u64) -> u64 {
         let wanted = self.plan.prefault_bytes.unwrap_or_else(|| {
             let shape = self.plan.shape(self.case, self.round);
-            let needed = shape.transfer_bytes * shape.transfer_count + PREFAULT_SLACK_BYTES;
+            // A transfer that does not fill its pages takes parts of two more.
+            let pages = shape.transfer_bytes.div_ceil(PAGE_BYTES)
+                + u64::from(!shape.transfer_bytes.is_multiple_of(PAGE_BYTES));
+            let needed = pages * PAGE_BYTES * shape.transfer_count + PREFAULT_SLACK_BYTES;
             let available = sys::memory_available_bytes().unwrap_or(0);
             needed.min(available / 2 / u64::from(self.plan.clients))
         });
