@@ -48,7 +48,7 @@ fn termination_signals() -> libc::sigset_t {
     set
 }
 
-/// Keeps SIGTERM and SIGINT from this thread and all that it starts from now on; [`wait_for_termination`] takes them.
+/// Keeps SIGTERM and SIGINT from this thread and all that it starts from now on; [`termination_within`] takes them.
 pub(crate) fn block_termination() {
     let set = termination_signals();
     // SAFETY: `set` is valid; the old mask is not asked for.
