@@ -103,6 +103,8 @@ originals! {
     pwritev64v2(fd: c_int, from: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
     __read_chk(fd: c_int, to: *mut c_void, count: size_t, room: size_t) -> ssize_t;
     __pread64_chk(fd: c_int, to: *mut c_void, count: size_t, at: off_t, room: size_t) -> ssize_t;
+    vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+    __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t;
     fsync(fd: c_int) -> c_int;
     fdatasync(fd: c_int) -> c_int;

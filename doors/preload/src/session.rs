@@ -211,10 +211,15 @@ pub(crate) fn leave() -> Result<(), Errno> {
     match started() {
         Some(client) => {
             let _inside = Inside::enter();
-            client.shutdown().map_err(|e| failed(&e))
+            client.shutdown().map_err(|e| failed(&e)).inspect_err(|errno| tell_lost(*errno))
         }
         None => Ok(()),
     }
+}
+
+/// The last chance to report an error that no call of the program will.
+fn tell_lost(errno: Errno) {
+    tell(&format!("data were lost at the end of the program: {}", std::io::Error::from_raw_os_error(errno)));
 }
 
 /// At the end of the process: everything goes to the servers, the servers are told, and what is written after this goes
@@ -229,8 +234,8 @@ pub(crate) fn finish() {
         open::close_removed();
         started().map_or(Ok(()), |client| client.shutdown().map_err(|e| failed(&e)))
     });
-    if finished.is_err() {
-        tell("data were lost at the end of the process");
+    if let Err(errno) = finished {
+        tell_lost(errno);
     }
     real::set_errno(saved);
 }

@@ -201,6 +201,18 @@ static void use_asynchronous_calls(void)
     CHECK(!strcmp(text, back) && close(fd) == 0);
 }
 
+static void print_to_descriptors(void)
+{
+    int fd = open(in(ns, "print"), O_CREAT | O_RDWR, 0600);
+    CHECK(dprintf(fd, "%d %s %c %ld %x %d %d %s\n", 1, "two", '3', 4L, 5, 6, 7, "eight") == 22);
+    CHECK(dprintf(fd, "%.1f %d %.2f %s %g %g %g %g %g %g %g\n", 1.5, 2, 3.25, "x", 4., 5., 6., 7., 8., 9., 10.) == 28);
+    CHECK(close(fd) == 0);
+    expect(in(ns, "print"), "1 two 3 4 5 6 7 eight\n1.5 2 3.25 x 4 5 6 7 8 9 10\n");
+    CHECK((fd = open(in(out, "print"), O_CREAT | O_RDWR, 0600)) >= 0);
+    CHECK(dprintf(fd, "%d %.1f\n", 1, 2.5) == 6 && close(fd) == 0);
+    expect(in(out, "print"), "1 2.5\n");
+}
+
 static void make_temporary_files(void)
 {
     char template[PATH_MAX];
@@ -223,6 +235,7 @@ int main(int argc, char **argv)
     pass_descriptors_on();
     copy_without_reading();
     use_asynchronous_calls();
+    print_to_descriptors();
     make_temporary_files();
     puts("all right");
     return 0;

@@ -10,6 +10,7 @@ pub(crate) mod io;
 mod names;
 mod open;
 pub(crate) mod position;
+mod print;
 mod process;
 mod stat;
 mod stdio;

@@ -41,7 +41,7 @@ unsafe extern "C" fn daemon(keep_directory: c_int, keep_output: c_int) -> c_int 
     unsafe { real::daemon(keep_directory, keep_output) }
 }
 
-/// An error has no way to the new program; the client says it on standard error.
+/// An error has no way to the new program; it is said on standard error.
 fn leave() {
     let saved = real::errno();
     let _ = session::leave();
