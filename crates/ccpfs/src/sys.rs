@@ -1,7 +1,9 @@
 //! What the command asks of the operating system beyond the standard library. The only unsafe code of the command.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -132,6 +134,29 @@ pub(crate) fn space_bytes(path: &Path) -> Option<(u64, u64)> {
     Some((found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize))
 }
 
+/// Memory that has been touched, in huge pages where the system has them, as the clients' page pool.
+pub(crate) fn touched_memory(bytes: usize) -> Vec<u8> {
+    const PAGE_BYTES: usize = 4096;
+    let mut memory: Vec<u8> = Vec::with_capacity(bytes + PAGE_BYTES);
+    let gap = memory.as_ptr().align_offset(PAGE_BYTES);
+    // SAFETY: the range lies in memory of ours; the advice changes how it is mapped, not what it holds. It may be refused.
+    unsafe {
+        let start = memory.as_mut_ptr().add(gap);
+        libc::madvise(start.cast(), bytes / PAGE_BYTES * PAGE_BYTES, libc::MADV_HUGEPAGE);
+    }
+    memory.resize(bytes, 1);
+    memory
+}
+
+/// Writes what the file system of an open file or directory still has to write, so that it disturbs nothing later.
+///
+/// # Errors
+/// When the device fails.
+pub(crate) fn sync_file_system(file: &File) -> io::Result<()> {
+    // SAFETY: the descriptor is open for as long as `file` is borrowed.
+    if unsafe { libc::syncfs(file.as_raw_fd()) } != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Bytes of memory that could be used now without swapping; `None` when the system does not say.
 pub(crate) fn memory_available_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
@@ -180,6 +205,14 @@ mod tests {
         let (free, total) = space_bytes(Path::new("/")).unwrap();
         assert!(free <= total && total > 0);
         assert_eq!(space_bytes(Path::new("/no/such/folder")), None);
+    }
+
+    #[test]
+    fn touched_memory_has_the_asked_size() {
+        for bytes in [0, 1, 4096, 5_000_000] {
+            let memory = touched_memory(bytes);
+            assert!(memory.len() == bytes && memory.iter().all(|byte| *byte == 1));
+        }
     }
 
     #[test]

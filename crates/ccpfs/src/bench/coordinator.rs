@@ -165,6 +165,7 @@ impl Session<'_> {
                 crew.step(&all(Step::Open)[1..])?;
             }
         }
+        environment.settle()?;
         let written = crew.step(&all(Step::Write))?;
         let mut wrong = Wrong::default();
         if self.case.workload == Workload::Overlap && !self.checks_itself() {

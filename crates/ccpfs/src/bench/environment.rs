@@ -6,6 +6,7 @@ use crate::failure::{Context, Failure, say};
 use crate::sys::{self, Signal};
 use ccpfs_config::{BytesPerSecond, ClientConfig, ConfigFile};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -88,6 +89,13 @@ impl Environment {
         let path = self.run.path().join(format!("turns-{run}"));
         std::fs::create_dir(&path).context(|| format!("cannot create {}", path.display()))?;
         Ok(path)
+    }
+
+    /// Lets the device finish what runs before left to write: their data are gone, but not yet its work.
+    pub(crate) fn settle(&self) -> Result<(), Failure> {
+        let path = self.device.path();
+        let synced = File::open(path).and_then(|folder| sys::sync_file_system(&folder));
+        synced.context(|| format!("cannot sync {}", path.display()))
     }
 
     /// Where local files go.

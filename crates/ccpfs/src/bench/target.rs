@@ -2,6 +2,7 @@
 
 use super::protocol::{Backend, Job};
 use crate::failure::{Context, Failure};
+use crate::sys;
 use ccpfs_client::{Client, OpenOptions, Statistics};
 use ccpfs_config::ClientConfig;
 use ccpfs_types::Layout;
@@ -72,7 +73,7 @@ impl Access {
     pub(crate) fn open(&self, path: &Path, how: How) -> Result<Target, Failure> {
         let failed = || format!("cannot open {}", path.display());
         match self {
-            Access::Memory(bytes) => Ok(Target::Memory(vec![1; *bytes])),
+            Access::Memory(bytes) => Ok(Target::Memory(sys::touched_memory(*bytes))),
             Access::Local => {
                 let mut options = File::options();
                 options.read(true).write(how != How::Read).create_new(how == How::Create);
