@@ -123,3 +123,12 @@ fn ranks_of_an_mpi_program_write_one_hdf5_file_together() {
         assert_eq!(std::fs::metadata(&file).unwrap().len(), 64, "the file lies on the servers");
     }
 }
+
+#[test]
+fn the_atomic_mode_of_mpi_files_and_its_calls_that_do_not_wait_work() {
+    let cluster = two_stripes();
+    let program = cluster.compile("mpicc.mpich", &program_source("mpi_atomic.c"), &[]);
+    let mut command = cluster.command("mpiexec.mpich");
+    command.args(["-n", "4"]).arg(program).arg(cluster.namespace().join("atomic"));
+    assert_eq!(output_of(&mut command), "all right\n");
+}
