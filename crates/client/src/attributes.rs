@@ -16,7 +16,7 @@ const NS_PER_S: i64 = 1_000_000_000;
 pub(crate) fn of_descriptor(client: &Client, stub: &File, path: &Path) -> Result<libc::stat, FsError> {
     let mut found = raw_fstat(stub).map_err(|e| namespace_error("stat", path, e))?;
     let record = client.inner.directory.read_stub(stub.as_fd(), path)?;
-    let data = client.inner.file(record).attributes(&client.inner)?;
+    let data = client.inner.peek_file(record).attributes(&client.inner)?;
     apply(&mut found, &data, record.layout.stripe_bytes());
     Ok(found)
 }

@@ -54,6 +54,12 @@ impl Background {
         self.shared.wake();
     }
 
+    /// Whether every session it has looked after has ended.
+    pub(crate) fn is_idle(&self) -> bool {
+        let sessions = self.shared.sessions.lock().expect("no code panics under this lock");
+        sessions.iter().all(|session| session.is_dead())
+    }
+
     pub(crate) fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.wake();
@@ -173,16 +179,17 @@ impl CallbackSink<'_> {
             Message::Revoke { resource, lock, wanted } => {
                 add(&self.client.counters.revocations, 1);
                 if let Some(stripe) = self.client.find_stripe(resource) {
-                    self.step_locks(&stripe, dlm::Input::Revoked { lock, wanted });
+                    self.revoked(&stripe, dlm::Input::Revoked { lock, wanted });
                 }
             }
             Message::GlimpseAsk { glimpse, resource } => match self.client.find_stripe(resource) {
-                Some(stripe) => {
+                Some(stripe) if stripe.lock().is_of(self.session) => {
                     let mut out = Outbox::default();
                     stripe.lock().glimpse(&stripe, glimpse, &mut out);
                     self.client.dispatch(&stripe, out);
                 }
-                None => {
+                // Nothing was written here under this session's locks.
+                Some(_) | None => {
                     let nothing = Message::GlimpseTell { glimpse, resource, end: 0, modified_ns: 0 };
                     encode_into(&nothing, &mut self.answers);
                 }
@@ -193,9 +200,14 @@ impl CallbackSink<'_> {
         }
     }
 
-    fn step_locks(&self, stripe: &Arc<Stripe>, input: dlm::Input) {
+    fn revoked(&self, stripe: &Arc<Stripe>, input: dlm::Input) {
         let mut out = Outbox::default();
-        stripe.lock().step_locks(stripe, self.client.the_pool(), input, &mut out);
+        let mut inner = stripe.lock();
+        // A lock of another session may have the same number.
+        if inner.is_of(self.session) {
+            inner.step_locks(stripe, self.client.the_pool(), input, &mut out);
+        }
+        drop(inner);
         self.client.dispatch(stripe, out);
     }
 
@@ -214,19 +226,20 @@ impl CallbackSink<'_> {
         let input = writeback::Input::Acknowledged { job: writeback::JobId(job), errno };
         {
             let mut inner = stripe.lock();
-            if let Some(errno) = errno {
-                // Before the barrier of an fsync ends, so that it cannot miss it.
-                stripe.note_error(errno);
+            if !inner.is_of(self.session) {
+                return; // what this session lost has been reported
             }
             inner.step_cache(&stripe, self.client.the_pool(), input, &mut out);
+            if let Some(errno) = errno {
+                // Under the same lock: the fsync whose barrier has just ended cannot look for errors before.
+                stripe.note_error(errno);
+            }
             out.flush |= inner.cache.wants_flush();
             inner.answer_glimpses(&stripe, &mut out);
         }
         stripe.changed.notify_all();
         out.freed = true;
-        if let Some(errno) = errno {
-            self.client.note_failure(errno);
-        }
+        out.errno = errno;
         self.client.dispatch(&stripe, out);
     }
 }

@@ -21,7 +21,7 @@ use ccpfs_writeback::Budget;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Files without an open handle whose caches and locks are kept.
 const CLOSED_FILES_MAX: usize = 1024;
@@ -36,12 +36,20 @@ pub struct Client {
     pub(crate) inner: Arc<ClientInner>,
 }
 
+/// The place of the session with one shard.
+#[derive(Default)]
+struct Slot {
+    session: Option<Arc<Session>>,
+    /// When connecting failed last, and what was said: threads that waited for that attempt do not try again one by one.
+    failed: Option<(Instant, String)>,
+}
+
 pub(crate) struct ClientInner {
     pub(crate) config: ClientConfig,
     pub(crate) targets: Vec<Address>,
     pub(crate) directory: Directory,
     pool: OnceLock<Pool>,
-    sessions: Vec<Mutex<Option<Arc<Session>>>>,
+    sessions: Vec<Mutex<Slot>>,
     files: RwLock<HashMap<FileId, Arc<FileShared>>>,
     /// Files that were closed, oldest first.
     closed: Mutex<VecDeque<FileId>>,
@@ -72,7 +80,7 @@ impl Client {
         let budget =
             Budget { dirty_bytes_min: config.dirty_bytes_min, dirty_bytes_max: config.dirty_bytes_max };
         let inner = Arc::new_cyclic(|me| ClientInner {
-            sessions: targets.iter().map(|_| Mutex::new(None)).collect(),
+            sessions: targets.iter().map(|_| Mutex::default()).collect(),
             targets,
             directory,
             pool: OnceLock::new(),
@@ -125,14 +133,21 @@ impl Client {
     pub fn shutdown(&self) -> Result<(), FsError> {
         let flushed = self.flush_all();
         for slot in &self.inner.sessions {
-            let session = slot.lock().expect("no code panics under this lock").take();
+            let session = slot.lock().expect("no code panics under this lock").session.take();
             if let Some(session) = session {
-                self.inner.forget_session(&session);
+                // In this order: nobody begins anything under its locks, whoever used them knows, the server may give them away.
+                session.retire();
+                if session.forget_once() {
+                    self.inner.forget_session(&session);
+                }
                 session.goodbye();
             }
         }
-        let background = self.inner.background.lock().expect("no code panics under this lock").take();
-        if let Some(background) = background {
+        let mut background = self.inner.background.lock().expect("no code panics under this lock");
+        // Another thread may have begun a new session meanwhile, which must be looked after.
+        if background.as_ref().is_some_and(Background::is_idle)
+            && let Some(background) = background.take()
+        {
             background.stop();
         }
         flushed
@@ -193,31 +208,43 @@ impl ClientInner {
     pub(crate) fn session(&self, target: u32) -> Result<Arc<Session>, FsError> {
         let index = usize::try_from(target).expect("targets are few");
         let slot = self.sessions.get(index).ok_or(FsError::argument("no such server", libc::EINVAL))?;
+        let began = Instant::now();
         let mut slot = slot.lock().expect("no code panics under this lock");
-        if let Some(session) = slot.as_ref().filter(|session| !session.is_dead()) {
+        if let Some(session) = slot.session.as_ref().filter(|session| !session.is_dead()) {
             return Ok(Arc::clone(session));
+        }
+        if let Some((_, reason)) = slot.failed.as_ref().filter(|(at, _)| *at > began) {
+            return Err(FsError::Unreachable {
+                address: self.targets[index].clone(),
+                reason: reason.clone(),
+            });
         }
         let patience = Patience {
             connect_timeout: Duration::from_millis(self.config.connect_timeout_ms),
-            server_timeout: Duration::from_millis(self.config.server_timeout_ms),
+            server_timeout: self.server_timeout(),
             options: ConnectOptions {
                 busy_poll: Duration::from_micros(self.config.busy_poll_us),
-                stall_timeout: Duration::from_millis(self.config.server_timeout_ms),
+                stall_timeout: self.server_timeout(),
             },
         };
-        let session = Arc::new(Session::open(target, &self.targets[index], patience)?);
-        *slot = Some(Arc::clone(&session));
-        Ok(session)
+        match Session::open(target, &self.targets[index], patience) {
+            Ok(session) => {
+                let session = Arc::new(session);
+                *slot = Slot { session: Some(Arc::clone(&session)), failed: None };
+                Ok(session)
+            }
+            Err(error) => {
+                if let FsError::Unreachable { reason, .. } = &error {
+                    slot.failed = Some((Instant::now(), reason.clone()));
+                }
+                Err(error)
+            }
+        }
     }
 
-    /// The session with a shard if there is one.
-    pub(crate) fn current_session(&self, target: u32) -> Option<Arc<Session>> {
-        let slot = self.sessions.get(usize::try_from(target).ok()?)?;
-        slot.lock()
-            .expect("no code panics under this lock")
-            .as_ref()
-            .filter(|session| !session.is_dead())
-            .cloned()
+    /// Silence after which a server that owes an answer counts as lost.
+    pub(crate) fn server_timeout(&self) -> Duration {
+        Duration::from_millis(self.config.server_timeout_ms)
     }
 
     pub(crate) fn wait_reply(
@@ -228,17 +255,30 @@ impl ClientInner {
         let answer = session.wait_reply(request, self);
         if answer.is_err() {
             self.session_lost(session);
+            session.abandon(request);
         }
         answer
     }
 
-    /// The shared state of a file; made if this is its first use.
-    pub(crate) fn file(&self, stub: Stub) -> Arc<FileShared> {
-        if let Some(file) = self.find_file(stub.file) {
-            return file;
+    /// The shared state of a file, with one more handle; made if this is its first use. Counted under the lock of the map, so
+    /// that a file with a handle is never taken out of it: its grants and revocations would find nobody.
+    pub(crate) fn open_file(&self, stub: Stub) -> Arc<FileShared> {
+        {
+            let files = self.files.read().expect("no code panics under this lock");
+            if let Some(file) = files.get(&stub.file) {
+                file.handles.fetch_add(1, Ordering::SeqCst);
+                return Arc::clone(file);
+            }
         }
         let mut files = self.files.write().expect("no code panics under this lock");
-        Arc::clone(files.entry(stub.file).or_insert_with(|| FileShared::new(stub)))
+        let file = files.entry(stub.file).or_insert_with(|| FileShared::new(stub));
+        file.handles.fetch_add(1, Ordering::SeqCst);
+        Arc::clone(file)
+    }
+
+    /// The shared state of a file to ask the servers about it. If it is not in use here it is not remembered either.
+    pub(crate) fn peek_file(&self, stub: Stub) -> Arc<FileShared> {
+        self.find_file(stub.file).unwrap_or_else(|| FileShared::new(stub))
     }
 
     pub(crate) fn find_file(&self, file: FileId) -> Option<Arc<FileShared>> {
@@ -258,25 +298,35 @@ impl ClientInner {
     pub(crate) fn note_closed(&self, file: FileId) {
         let oldest = {
             let mut closed = self.closed.lock().expect("no code panics under this lock");
+            closed.retain(|known| *known != file);
             closed.push_back(file);
             if closed.len() <= CLOSED_FILES_MAX { None } else { closed.pop_front() }
         };
         let Some(file) = oldest.and_then(|file| self.find_file(file)) else { return };
-        if file.handles() == 0 && file.retire(self) {
-            let mut files = self.files.write().expect("no code panics under this lock");
-            if file.handles() == 0 {
-                files.remove(&file.stub.file);
-            }
+        if file.handles() > 0 {
+            return; // in use again: it comes back at its next close
+        }
+        file.retire(self);
+        self.forget_file(file.stub.file, FileShared::is_idle);
+        let stays = self.find_file(file.stub.file).is_some_and(|file| file.handles() == 0);
+        if stays {
+            // Something is still on its way to the servers: its turn comes again.
+            self.closed.lock().expect("no code panics under this lock").push_back(file.stub.file);
         }
     }
 
-    pub(crate) fn drop_file(&self, file: FileId) {
-        self.files.write().expect("no code panics under this lock").remove(&file);
+    /// Takes a file out of the map if it has no handle and `may_go` says so.
+    pub(crate) fn forget_file(&self, file: FileId, may_go: impl FnOnce(&FileShared) -> bool) {
+        let mut files = self.files.write().expect("no code panics under this lock");
+        if files.get(&file).is_some_and(|known| known.handles() == 0 && may_go(known)) {
+            files.remove(&file);
+        }
     }
 
     /// Sends what a step left to send and wakes whom it concerns.
     pub(crate) fn dispatch(&self, stripe: &Arc<Stripe>, out: Outbox) {
-        let Outbox { control, callback, releases, flush, flush_soon, freed, errno, dirty_delta } = out;
+        let Outbox { session, control, callback, releases, flush, flush_soon, freed, errno, dirty_delta } =
+            out;
         if dirty_delta != 0 {
             self.change_dirty(dirty_delta, stripe);
         }
@@ -286,15 +336,12 @@ impl ClientInner {
         if freed {
             self.wake_writers();
         }
-        if control.is_empty() && callback.is_empty() && releases.is_empty() && !flush && !flush_soon {
-            return;
-        }
-        let Some(session) = self.current_session(stripe.target) else { return };
-        let sent = self.send(&session, &control, callback, releases);
-        if sent.is_err() {
+        if let Some(session) = session.filter(|session| !session.is_dead())
+            && self.send(&session, &control, callback, releases).is_err()
+        {
             self.session_lost(&session);
         } else if flush || flush_soon {
-            flush_loop::schedule(self, &session, stripe, flush);
+            flush_loop::schedule(self, stripe, flush);
         }
     }
 
@@ -346,25 +393,29 @@ impl ClientInner {
 
     /// A session has ended: all its locks are gone, and what was dirty under them.
     pub(crate) fn session_lost(&self, session: &Arc<Session>) {
-        if session.kill() {
+        session.kill();
+        if session.forget_once() {
             tracing::warn!(server = %session.address, "connection lost; locks and unflushed data there are gone");
             self.forget_session(session);
         }
     }
 
     fn forget_session(&self, session: &Arc<Session>) {
-        session.flushes.lock().expect("no code panics under this lock").jobs.clear();
+        let jobs = std::mem::take(&mut session.flushes.lock().expect("no code panics under this lock").jobs);
         let Some(pool) = self.pool.get() else { return };
+        // Stripes of files that were removed may be known by their last flush only.
+        let mut stripes: Vec<Arc<Stripe>> = jobs.into_values().collect();
         for file in self.all_files() {
-            for stripe in file.stripes.iter().filter(|stripe| stripe.target == session.target) {
-                let mut out = Outbox::default();
-                let mut inner = stripe.lock();
+            stripes.extend(file.stripes.iter().filter(|stripe| stripe.target == session.target).cloned());
+        }
+        for stripe in &stripes {
+            let mut out = Outbox::default();
+            let mut inner = stripe.lock();
+            if inner.is_of(session) {
                 inner.lose(stripe, pool, &mut out);
-                drop(inner);
-                // Nothing is sent: there is nobody to send it to.
-                (out.control, out.callback, out.releases, out.flush) = Default::default();
-                self.dispatch(stripe, out);
             }
+            drop(inner);
+            self.dispatch(stripe, out);
         }
     }
 
@@ -416,7 +467,7 @@ impl Receiver for ClientInner {
 impl Drop for ClientInner {
     fn drop(&mut self) {
         for slot in &self.sessions {
-            if let Some(session) = slot.lock().expect("no code panics under this lock").take() {
+            if let Some(session) = slot.lock().expect("no code panics under this lock").session.take() {
                 session.kill();
             }
         }

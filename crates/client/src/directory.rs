@@ -6,6 +6,7 @@ use ccpfs_types::{FileId, Layout};
 use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{self, Write};
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -29,6 +30,12 @@ fn c_path(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
+/// The file of a descriptor that somebody else owns. Not a duplicate: closing one would drop the process's record locks.
+pub(crate) fn borrowed(descriptor: BorrowedFd<'_>) -> ManuallyDrop<File> {
+    // SAFETY: the descriptor is open as long as it is borrowed, and the file is never dropped, so never closed.
+    ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor.as_raw_fd()) })
+}
+
 /// 128 random bits.
 fn random_file_id() -> io::Result<FileId> {
     let mut id = [0; 16];
@@ -47,7 +54,7 @@ impl Directory {
     /// Reads the record of an open stub.
     pub(crate) fn read_stub(&self, stub: BorrowedFd<'_>, path: &Path) -> Result<Stub, FsError> {
         let mut bytes = [0_u8; STUB_BYTES + 1];
-        let file = stub.try_clone_to_owned().map(File::from).map_err(|e| namespace_error("open", path, e))?;
+        let file = borrowed(stub);
         let length = read_up_to(&file, &mut bytes).map_err(|e| namespace_error("read", path, e))?;
         let corrupt = |source| FsError::CorruptStub { path: path.to_owned(), source };
         if length != STUB_BYTES {

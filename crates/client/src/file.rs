@@ -49,8 +49,7 @@ impl File {
         path: &Path,
         access: Access,
     ) -> File {
-        let shared = client.inner.file(stub);
-        shared.handles.fetch_add(1, Ordering::AcqRel);
+        let shared = client.inner.open_file(stub);
         let seen_errors = AtomicU64::new(shared.errors().0);
         let handle = Handle {
             client: client.clone(),
@@ -245,10 +244,10 @@ impl Drop for Handle {
             }
             crate::attributes::note_written(&self.stub, &self.shared);
         }
-        if self.shared.handles.fetch_sub(1, Ordering::AcqRel) != 1 {
+        if self.shared.handles.fetch_sub(1, Ordering::SeqCst) != 1 {
             return;
         }
-        if self.shared.unlinked.load(Ordering::Acquire) {
+        if self.shared.unlinked.load(Ordering::SeqCst) {
             if let Err(error) = self.shared.destroy(client) {
                 tracing::warn!(path = %self.path.display(), %error, "the data of a removed file stay on the servers");
             }

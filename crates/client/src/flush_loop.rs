@@ -31,14 +31,17 @@ pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) {
 }
 
 /// Puts a stripe into its session's queue, and starts the session's flush thread if need be.
-pub(crate) fn schedule(client: &ClientInner, session: &Arc<Session>, stripe: &Arc<Stripe>, urgent: bool) {
-    {
+pub(crate) fn schedule(client: &ClientInner, stripe: &Arc<Stripe>, urgent: bool) {
+    let session = {
         let mut inner = stripe.lock();
+        // Without a session nothing is left to flush. If it ends from here on, the marks go with it.
+        let Some(session) = inner.live_session() else { return };
         let queued = if urgent { &mut inner.queued_urgent } else { &mut inner.queued };
         if std::mem::replace(queued, true) {
             return;
         }
-    }
+        session
+    };
     let start = {
         let mut flushes = session.flushes.lock().expect("no code panics under this lock");
         let queue = if urgent { &mut flushes.urgent } else { &mut flushes.normal };
@@ -47,7 +50,7 @@ pub(crate) fn schedule(client: &ClientInner, session: &Arc<Session>, stripe: &Ar
     };
     session.flush_changed.notify_all();
     if start {
-        let (client, session) = (client.weak(), Arc::clone(session));
+        let client = client.weak();
         spawn("ccpfs-flush", move || run(&client, &session));
     }
 }
@@ -92,6 +95,9 @@ fn flush_one(
     let mut runs = Vec::new();
     let (job, effect, again) = {
         let mut inner = stripe.lock();
+        if !inner.is_of(session) {
+            return Ok(()); // the locks are those of another session by now, and so are the data
+        }
         if urgent {
             inner.queued_urgent = false
         } else {
@@ -130,7 +136,7 @@ fn flush_one(
     add(&client.counters.flush_extents, pieces.len() as u64);
     send(client, session, &message, &runs)?;
     if again {
-        schedule(client, session, stripe, urgent);
+        schedule(client, stripe, urgent);
     }
     Ok(())
 }

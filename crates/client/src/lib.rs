@@ -18,6 +18,7 @@ mod operation;
 mod pages;
 mod range_lock;
 mod read;
+mod reserve;
 mod room;
 mod session;
 mod shared;
@@ -25,7 +26,7 @@ mod statistics;
 mod stripe;
 mod write;
 
-pub use ccpfs_namespace::{STUB_BYTES, Stub};
+pub use ccpfs_namespace::{STUB_BYTES, Stub, StubError};
 pub use ccpfs_transport::set_descriptor_minimum;
 pub use client::Client;
 pub use config::{ClientConfig, ConfigError, ConfigFile};

@@ -2,7 +2,7 @@
 
 use crate::attributes::{may_be_stub, of_descriptor, raw_fstat};
 use crate::client::Client;
-use crate::directory::namespace_error;
+use crate::directory::{borrowed, namespace_error};
 use crate::error::FsError;
 use crate::file::{Access, File};
 use ccpfs_namespace::Stub;
@@ -117,10 +117,7 @@ impl Client {
     /// As [`Client::stat`].
     pub fn stat_fd(&self, descriptor: BorrowedFd<'_>) -> Result<libc::stat, FsError> {
         let path = path_of(descriptor);
-        let file = descriptor
-            .try_clone_to_owned()
-            .map(fs::File::from)
-            .map_err(|e| namespace_error("stat", &path, e))?;
+        let file = borrowed(descriptor);
         let found = raw_fstat(&file).map_err(|e| namespace_error("stat", &path, e))?;
         if may_be_stub(&found) { of_descriptor(self, &file, &path) } else { Ok(found) }
     }
@@ -165,9 +162,10 @@ impl Client {
     /// When a server cannot be told.
     pub fn remove_data(&self, victim: Option<Stub>) -> Result<(), FsError> {
         let Some(stub) = victim else { return Ok(()) };
-        let file = self.inner.file(stub);
+        let file = self.inner.peek_file(stub);
+        // Marked first: either the last handle sees the mark when it goes, or it is seen here that it has gone.
+        file.mark_unlinked();
         if file.handles() > 0 {
-            file.mark_unlinked();
             return Ok(());
         }
         file.destroy(&self.inner)

@@ -2,6 +2,7 @@
 
 use crate::client::ClientInner;
 use crate::error::FsError;
+use crate::session::Session;
 use crate::shared::FileShared;
 use crate::statistics::add;
 use crate::stripe::{Inner, Outbox, Stripe, to_eof};
@@ -20,8 +21,6 @@ pub(crate) struct Wish {
 /// A lock in use on one stripe.
 pub(crate) struct Held {
     pub(crate) operation: OperationId,
-    /// The part of the stripe that the operation works on.
-    pub(crate) extent: Extent,
     pub(crate) sn: Sn,
     pub(crate) generation: u64,
 }
@@ -78,7 +77,7 @@ pub(crate) fn begin<'a>(
         let required = if client.config.lock_whole { Extent::WHOLE } else { extent };
         match acquire(client, stripe, mode, required) {
             Ok((id, sn, generation)) => {
-                operation.held.push((stripe, Held { operation: id, extent, sn, generation }));
+                operation.held.push((stripe, Held { operation: id, sn, generation }));
             }
             Err(error) => {
                 operation.finish(client);
@@ -116,55 +115,72 @@ fn acquire(
         let (_, sn) = answer.map_err(|errno| FsError::Server { operation: "lock", errno })?;
         return Ok((operation, sn, generation));
     }
+    let session = inner.live_session();
     drop(inner);
     let began = Instant::now();
     client.dispatch(stripe, out);
-    let answer = wait(client, stripe, operation);
+    let answer = wait(client, stripe, session.as_ref(), operation);
     add(&client.counters.lock_wait_ns, u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
     let (sn, generation) = answer?;
     Ok((operation, sn, generation))
 }
 
 /// Waits for the answer to a request: the waiting thread receives it itself.
-fn wait(client: &ClientInner, stripe: &Arc<Stripe>, operation: OperationId) -> Result<(Sn, u64), FsError> {
+fn wait(
+    client: &ClientInner,
+    stripe: &Arc<Stripe>,
+    session: Option<&Arc<Session>>,
+    operation: OperationId,
+) -> Result<(Sn, u64), FsError> {
     let answered = || {
         let mut inner = stripe.lock();
         let generation = inner.generation;
         inner.take_answer(operation).map(|answer| answer.map(|(_, sn)| (sn, generation)))
     };
-    let answer = match client.current_session(stripe.target) {
-        Some(session) => session.wait_until(client, answered).or_else(|error| {
-            client.session_lost(&session);
+    let lost = || FsError::ServerLost { address: client.targets[stripe.target as usize].clone() };
+    // Without a session it ended while we asked.
+    let answer = session.ok_or_else(lost).and_then(|session| {
+        session.wait_until(client, answered).or_else(|error| {
+            client.session_lost(session);
             answered().ok_or(error)
-        }),
-        // The session ended while we asked: the loss has answered us.
-        None => {
-            answered().ok_or(FsError::ServerLost { address: client.targets[stripe.target as usize].clone() })
-        }
-    };
+        })
+    });
     answer?.map_err(|errno| match errno {
-        libc::EIO => FsError::ServerLost { address: client.targets[stripe.target as usize].clone() },
+        libc::EIO => lost(),
         errno => FsError::Server { operation: "lock", errno },
     })
 }
 
-/// The stripe with a lock cache for the policy of its server: connects if there is no session yet.
+/// The stripe with a lock cache for the policy of its server: connects if there is no session, or only one that has ended.
 fn with_locks<'a>(client: &ClientInner, stripe: &'a Arc<Stripe>) -> Result<MutexGuard<'a, Inner>, FsError> {
     let inner = stripe.lock();
-    if inner.locks.is_some() {
+    if inner.is_ready() {
         return Ok(inner);
     }
     drop(inner);
-    client.pool()?;
-    let session = client.session(stripe.target)?;
-    let mut inner = stripe.lock();
-    let ticks = client.config.lock_age_max_s.div_ceil(crate::client::TICK.as_secs());
-    inner.locks.get_or_insert_with(|| {
-        dlm::Locks::new(dlm::Settings {
+    let pool = client.pool()?;
+    loop {
+        let session = client.session(stripe.target)?;
+        let mut inner = stripe.lock();
+        if inner.is_ready() {
+            return Ok(inner);
+        }
+        if session.is_dead() {
+            continue; // ended since: another one
+        }
+        // From here on whoever ends the session finds the stripe among those that have to forget it.
+        let settings = dlm::Settings {
             policy: session.policy,
             locks_max: client.config.lock_count_max,
-            age_ticks_max: ticks,
-        })
-    });
-    Ok(inner)
+            age_ticks_max: client.config.lock_age_max_s.div_ceil(crate::client::TICK.as_secs()),
+        };
+        let mut out = Outbox::default();
+        inner.begin_session(stripe, pool, &session, settings, &mut out);
+        drop(inner);
+        client.dispatch(stripe, out);
+        let inner = stripe.lock();
+        if inner.is_ready() {
+            return Ok(inner);
+        }
+    }
 }

@@ -61,6 +61,11 @@ impl Pool {
         Ok(Pool { base: base.cast(), bytes, pages, free })
     }
 
+    /// Number of pages, used or not.
+    pub(crate) fn page_count(&self) -> usize {
+        self.pages as usize
+    }
+
     /// Takes `count` pages, neighbours where possible; none if there are not so many.
     pub(crate) fn allocate(&self, count: usize, out: &mut Vec<PageId>) -> bool {
         let mut free = self.free.lock().expect("no code panics under this lock");

@@ -6,10 +6,10 @@ use crate::operation::{self, Held, Operation, Wish};
 use crate::session::Session;
 use crate::shared::FileShared;
 use crate::statistics::add;
-use crate::stripe::{Inner, Outbox, Stripe};
+use crate::stripe::{Inner, Outbox, Stripe, local};
 use ccpfs_dlm::client::Intent;
 use ccpfs_types::limits::{FILE_BYTES_MAX, READ_BYTES_MAX};
-use ccpfs_types::{Extent, LockMode, RequestId};
+use ccpfs_types::{Extent, Layout, RequestId};
 use ccpfs_wire::{Message, Status};
 use ccpfs_writeback::{Input, Readable};
 use std::io::IoSliceMut;
@@ -38,10 +38,23 @@ pub(crate) fn read(
     } else {
         end
     };
+    let reservation = client.reserve(layout, extent.length())?;
     let _turn = file.ranges.lock(extent.hull(Extent::new(offset, reach).unwrap_or(extent)), false);
     let wish = Wish { intent: Intent::Read, extent };
     let operation = operation::begin(client, file, &wish)?;
-    let read = read_locked(client, file, &operation, buffers, extent, sequential);
+    let mut sink = Sink { buffers, first: 0, filled: 0 };
+    let mut size = None;
+    let mut read = Ok(0);
+    for chunk in reservation.chunks(extent) {
+        let ahead = sequential && chunk.end() == extent.end();
+        match read_chunk(client, file, &operation, &mut sink, chunk, ahead, &mut size) {
+            Ok(bytes) => read = read.map(|before| before + bytes),
+            Err(error) => read = Err(error),
+        }
+        if read.is_err() || size.is_some_and(|size| size <= chunk.end()) {
+            break;
+        }
+    }
     operation.finish(client);
     if let Ok(read) = &read {
         add(&client.counters.bytes_read, *read as u64);
@@ -49,50 +62,63 @@ pub(crate) fn read(
     read
 }
 
-fn read_locked(
+/// Reads a part of what is locked. `size` is the file's, once it has been needed: with the locks held, it stays true for the
+/// bytes that they cover.
+fn read_chunk(
     client: &ClientInner,
     file: &FileShared,
     operation: &Operation<'_>,
-    buffers: &mut [IoSliceMut<'_>],
+    sink: &mut Sink<'_, '_>,
     extent: Extent,
     sequential: bool,
+    size: &mut Option<u64>,
 ) -> Result<usize, FsError> {
-    let mut pinned: Vec<Pinned<'_>> = Vec::new();
-    let mut size: Option<u64> = None;
+    let layout = file.stub.layout;
+    let mut pinned: Vec<Place<'_>> = Vec::new();
     let result = (|| {
         for (stripe, held) in operation.stripes() {
-            pin(client, stripe, held.extent)?;
-            pinned.push(Pinned { stripe, held });
+            let Some(part) = local(layout, stripe, extent) else { continue };
+            let place = Place { stripe, held, extent: part };
+            pin(client, stripe, part)?;
+            pinned.push(place);
             let ahead = if sequential { client.config.read_ahead_bytes } else { 0 };
-            let ahead = ahead / u64::from(file.stub.layout.stripe_count());
-            if fill(client, stripe, held, ahead)? {
+            let ahead = ahead / u64::from(layout.stripe_count());
+            if fill(client, &place, ahead)? {
                 continue;
             }
             // Bytes beyond the stripe's end: zeros up to the file's size, which other stripes and clients decide.
-            let bytes = match size {
+            let bytes = match *size {
                 Some(bytes) => bytes,
                 None => *size.insert(file.attributes(client)?.size),
             };
-            zero(client, stripe, held, file.stub.layout.stripe_length(stripe.resource.stripe, bytes));
+            zero(client, &place, layout.stripe_length(stripe.resource.stripe, bytes))?;
         }
         let end = size.map_or(extent.end(), |size| size.min(extent.end()));
         match Extent::new(extent.start(), end) {
-            Some(extent) => copy_out(client, file, &pinned, buffers, extent),
+            Some(extent) => copy_out(client, layout, &pinned, sink, extent),
             None => Ok(0),
         }
     })();
-    for Pinned { stripe, held } in &pinned {
+    let mut still_ours = true;
+    for Place { stripe, held, extent } in &pinned {
         let mut inner = stripe.lock();
-        inner.doubt(held.extent);
-        inner.unpin(client.the_pool(), held.extent);
+        still_ours &= inner.generation == held.generation;
+        inner.doubt(*extent);
+        inner.unpin(client.the_pool(), *extent);
     }
-    result
+    match pinned.first() {
+        // Another reader may have fetched something newer into the pages while we copied.
+        Some(place) if !still_ours => result.and(Err(lost(client, place.stripe))),
+        Some(_) | None => result,
+    }
 }
 
-/// A stripe's part of the read, with its pages pinned.
-struct Pinned<'a> {
+/// The bytes of a stripe that a part of a read is about, with their pages pinned.
+#[derive(Clone, Copy)]
+struct Place<'a> {
     stripe: &'a Arc<Stripe>,
     held: &'a Held,
+    extent: Extent,
 }
 
 fn pin(client: &ClientInner, stripe: &Arc<Stripe>, extent: Extent) -> Result<(), FsError> {
@@ -111,22 +137,24 @@ fn lost(client: &ClientInner, stripe: &Stripe) -> FsError {
 }
 
 /// Fetches what is missing. True if all bytes are there now, false if the stripe ended before.
-fn fill(client: &ClientInner, stripe: &Arc<Stripe>, held: &Held, ahead: u64) -> Result<bool, FsError> {
-    let inner = stripe.lock();
-    let (inner, missing) = wait_readable(client, stripe, held, inner)?;
+fn fill(client: &ClientInner, place: &Place<'_>, ahead: u64) -> Result<bool, FsError> {
+    let stripe = place.stripe;
+    let (inner, missing) = wait_readable(client, place, stripe.lock())?;
     if missing.is_empty() {
         return Ok(true);
     }
-    let wanted = with_read_ahead(&inner, held.extent, missing, ahead);
+    let wanted = with_read_ahead(&inner, place, missing, ahead);
+    // Only over the session that the lock is from: under another one nobody is kept from writing.
+    let session = inner.live_session().ok_or_else(|| lost(client, stripe))?;
     drop(inner);
-    let session = client.session(stripe.target)?;
     let mut requests: Vec<Fetch> = Vec::new();
     let mut failed = None;
     for extent in wanted.iter().flat_map(|extent| split(*extent)) {
-        match send_fetch(client, stripe, &session, extent, !held.extent.contains(extent)) {
+        match send_fetch(client, stripe, &session, extent, !place.extent.contains(extent)) {
             Ok(Some(fetch)) => requests.push(fetch),
             Ok(None) => {}
             Err(error) => {
+                client.session_lost(&session);
                 failed = Some(error);
                 break;
             }
@@ -134,8 +162,8 @@ fn fill(client: &ClientInner, stripe: &Arc<Stripe>, held: &Held, ahead: u64) -> 
     }
     let mut complete = true;
     for fetch in requests {
-        match finish_fetch(client, stripe, &session, held, &fetch) {
-            Ok(whole) => complete &= whole || !held.extent.contains(fetch.extent),
+        match finish_fetch(client, place, &session, &fetch) {
+            Ok(whole) => complete &= whole || !place.extent.contains(fetch.extent),
             Err(error) => failed = Some(error),
         }
     }
@@ -148,29 +176,33 @@ fn fill(client: &ClientInner, stripe: &Arc<Stripe>, held: &Held, ahead: u64) -> 
 /// What is missing of the extent, once nothing of it is on its way out under an older lock.
 fn wait_readable<'a>(
     client: &ClientInner,
-    stripe: &'a Arc<Stripe>,
-    held: &Held,
+    place: &Place<'a>,
     mut inner: MutexGuard<'a, Inner>,
 ) -> Result<(MutexGuard<'a, Inner>, Vec<Extent>), FsError> {
     loop {
-        if inner.generation != held.generation {
-            return Err(lost(client, stripe));
+        if inner.generation != place.held.generation {
+            return Err(lost(client, place.stripe));
         }
-        match inner.cache.readable(held.extent) {
+        match inner.cache.readable(place.extent) {
             Readable::All => return Ok((inner, Vec::new())),
             Readable::Missing(missing) => return Ok((inner, missing)),
             Readable::Wait => {
-                inner = stripe.changed.wait_timeout(inner, RECHECK).expect("a rule's invariant was broken").0;
+                let changed = &place.stripe.changed;
+                inner = changed.wait_timeout(inner, RECHECK).expect("a rule's invariant was broken").0;
             }
         }
     }
 }
 
-/// The missing parts and, behind the last of them, as much as a sequential reader will want next and our lock covers.
-fn with_read_ahead(inner: &Inner, extent: Extent, mut missing: Vec<Extent>, ahead: u64) -> Vec<Extent> {
-    let next = Extent::with_length(extent.end(), ahead);
-    if let Some(next) = next.filter(|next| next.end() < FILE_BYTES_MAX)
-        && inner.locks.as_ref().is_some_and(|locks| locks.covers(LockMode::Pr, &next.into()))
+/// The missing parts and, behind the last of them, as much as a sequential reader will want next and our lock covers: no
+/// other lock, because that one may come and go before the answer is here.
+fn with_read_ahead(inner: &Inner, place: &Place<'_>, mut missing: Vec<Extent>, ahead: u64) -> Vec<Extent> {
+    let next = Extent::with_length(place.extent.end(), ahead);
+    let covers = |next: Extent| {
+        let region = inner.locks.as_ref().and_then(|locks| locks.in_use_by(place.held.operation));
+        region.is_some_and(|region| region.contains(&next.into()))
+    };
+    if let Some(next) = next.filter(|next| next.end() < FILE_BYTES_MAX && covers(*next))
         && let Readable::Missing(more) = inner.cache.readable(next)
     {
         missing.extend(more);
@@ -237,16 +269,15 @@ fn unpin(client: &ClientInner, stripe: &Arc<Stripe>, extent: Extent) {
 /// Takes the answer to a fetch. True if it brought all bytes.
 fn finish_fetch(
     client: &ClientInner,
-    stripe: &Arc<Stripe>,
+    place: &Place<'_>,
     session: &Arc<Session>,
-    held: &Held,
     fetch: &Fetch,
 ) -> Result<bool, FsError> {
     let answer = client.wait_reply(session, fetch.request);
     let result = match answer {
         Ok((Message::ReadReply { status: Status::Ok, .. }, bytes)) => {
             add(&client.counters.bytes_fetched, bytes as u64);
-            fetched(client, stripe, held, fetch.extent, bytes as u64)
+            fetched(client, place, fetch.extent, bytes as u64)
         }
         Ok((Message::ReadReply { status: Status::Errno(errno), .. }, _)) => {
             Err(FsError::Server { operation: "read", errno })
@@ -255,28 +286,20 @@ fn finish_fetch(
         Err(error) => Err(error),
     };
     if fetch.own_pins {
-        unpin(client, stripe, fetch.extent);
+        unpin(client, place.stripe, fetch.extent);
     }
     result
 }
 
-/// Marks fetched bytes valid. True if they are all of the extent.
-fn fetched(
-    client: &ClientInner,
-    stripe: &Arc<Stripe>,
-    held: &Held,
-    extent: Extent,
-    bytes: u64,
-) -> Result<bool, FsError> {
+/// Marks fetched bytes valid: our lock covers them since before they were asked for. True if they are all of the extent.
+fn fetched(client: &ClientInner, place: &Place<'_>, extent: Extent, bytes: u64) -> Result<bool, FsError> {
+    let Place { stripe, held, .. } = *place;
     let mut out = Outbox::default();
     let mut inner = stripe.lock();
     if inner.generation != held.generation {
         return Err(lost(client, stripe));
     }
-    // What was read ahead is valid only if a lock still covers it; our own part is under the lock in use.
-    let ours = held.extent.contains(extent)
-        || inner.locks.as_ref().is_some_and(|locks| locks.covers(LockMode::Pr, &extent.into()));
-    if let Some(extent) = Extent::with_length(extent.start(), bytes.min(extent.length())).filter(|_| ours) {
+    if let Some(extent) = Extent::with_length(extent.start(), bytes.min(extent.length())) {
         inner.step_cache(stripe, client.the_pool(), Input::Fetched { extent, sn: held.sn }, &mut out);
     }
     drop(inner);
@@ -285,10 +308,14 @@ fn fetched(
 }
 
 /// Fills the missing bytes below `length` with zeros: a hole of the file.
-fn zero(client: &ClientInner, stripe: &Arc<Stripe>, held: &Held, length: u64) {
-    let Some(hole) = Extent::new(held.extent.start(), held.extent.end().min(length)) else { return };
+fn zero(client: &ClientInner, place: &Place<'_>, length: u64) -> Result<(), FsError> {
+    let Place { stripe, held, extent } = *place;
+    let Some(hole) = Extent::new(extent.start(), extent.end().min(length)) else { return Ok(()) };
     let mut out = Outbox::default();
     let mut inner = stripe.lock();
+    if inner.generation != held.generation {
+        return Err(lost(client, stripe));
+    }
     if let Readable::Missing(missing) = inner.cache.readable(hole) {
         for extent in missing {
             let mut runs = Vec::new();
@@ -302,17 +329,17 @@ fn zero(client: &ClientInner, stripe: &Arc<Stripe>, held: &Held, length: u64) {
     }
     drop(inner);
     client.dispatch(stripe, out);
+    Ok(())
 }
 
 fn copy_out(
     client: &ClientInner,
-    file: &FileShared,
-    pinned: &[Pinned<'_>],
-    buffers: &mut [IoSliceMut<'_>],
+    layout: Layout,
+    pinned: &[Place<'_>],
+    sink: &mut Sink<'_, '_>,
     extent: Extent,
 ) -> Result<usize, FsError> {
-    let mut sink = Sink { buffers, first: 0, filled: 0 };
-    for piece in file.stub.layout.pieces(extent) {
+    for piece in layout.pieces(extent) {
         let place =
             pinned.iter().find(|p| p.stripe.resource.stripe == piece.stripe).expect("every piece is pinned");
         let mut runs = Vec::new();

@@ -3,8 +3,10 @@
 use crate::client::ClientInner;
 use crate::error::FsError;
 use crate::flush_loop;
+use crate::reserve::{Reservation, Reservations};
 use crate::stripe::{Outbox, Stripe};
-use ccpfs_writeback::{Budget, Verdict};
+use ccpfs_types::Layout;
+use ccpfs_writeback::{Budget, Input, Verdict};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -17,9 +19,18 @@ pub(crate) struct Room {
     flushing: AtomicBool,
     /// How many flushes have failed, and the last error: writers that wait for room give up.
     failures: Mutex<(u64, i32)>,
-    /// Number of writers that wait.
-    waiting: Mutex<u32>,
+    waiters: Mutex<Waiters>,
+    /// Pages of operations in progress.
+    reservations: Reservations,
     changed: Condvar,
+}
+
+/// Who waits for room.
+#[derive(Default)]
+struct Waiters {
+    count: u32,
+    /// Rises with each change that may have made room.
+    changes: u64,
 }
 
 impl Room {
@@ -29,13 +40,20 @@ impl Room {
             budget,
             flushing: AtomicBool::new(false),
             failures: Mutex::default(),
-            waiting: Mutex::new(0),
+            waiters: Mutex::default(),
+            reservations: Reservations::default(),
             changed: Condvar::new(),
         }
     }
 }
 
 impl ClientInner {
+    /// Pages for an operation on `length` bytes of a file, before it takes its locks; waits for other operations if they are all
+    /// in use.
+    pub(crate) fn reserve(&self, layout: Layout, length: u64) -> Result<Reservation<'_>, FsError> {
+        Ok(self.room.reservations.reserve(layout, length, self.pool()?.page_count()))
+    }
+
     pub(crate) fn change_dirty(&self, delta: i64, stripe: &Arc<Stripe>) {
         let now = self.room.dirty_bytes.fetch_add(delta, Ordering::Relaxed) + delta;
         let verdict = self.room.budget.verdict(u64::try_from(now).unwrap_or(0));
@@ -47,8 +65,8 @@ impl ClientInner {
         } else if verdict != Verdict::Calm {
             if !self.room.flushing.swap(true, Ordering::Relaxed) {
                 self.flush_everything();
-            } else if let Some(session) = self.current_session(stripe.target) {
-                flush_loop::schedule(self, &session, stripe, false);
+            } else {
+                flush_loop::schedule(self, stripe, false);
             }
         }
     }
@@ -62,17 +80,34 @@ impl ClientInner {
     pub(crate) fn flush_everything(&self) {
         for file in self.all_files() {
             for stripe in &file.stripes {
-                if stripe.lock().cache.dirty_bytes() > 0
-                    && let Some(session) = self.current_session(stripe.target)
-                {
-                    flush_loop::schedule(self, &session, stripe, false);
+                let dirty = stripe.lock().cache.dirty_bytes() > 0;
+                if dirty {
+                    flush_loop::schedule(self, stripe, false);
                 }
             }
         }
     }
 
+    /// As [`ClientInner::flush_everything`], and what could not be stored before is tried again.
+    fn retry_everything(&self) {
+        for file in self.all_files() {
+            for stripe in &file.stripes {
+                let mut out = Outbox::default();
+                let mut inner = stripe.lock();
+                if inner.cache.dirty_bytes() > 0 {
+                    inner.step_cache(stripe, self.the_pool(), Input::Retry, &mut out);
+                }
+                drop(inner);
+                self.dispatch(stripe, out);
+            }
+        }
+        self.flush_everything();
+    }
+
     pub(crate) fn wake_writers(&self) {
-        if *self.room.waiting.lock().expect("no code panics under this lock") > 0 {
+        let mut waiters = self.room.waiters.lock().expect("no code panics under this lock");
+        waiters.changes += 1;
+        if waiters.count > 0 {
             self.room.changed.notify_all();
         }
     }
@@ -96,26 +131,36 @@ impl ClientInner {
 
     /// Waits until `enough` is true, flushing and reclaiming meanwhile. Gives up with the error of a flush that fails.
     pub(crate) fn wait_for_room(&self, mut enough: impl FnMut() -> bool) -> Result<(), FsError> {
-        let seen = self.room.failures.lock().expect("no code panics under this lock").0;
-        self.room.flushing.store(true, Ordering::Relaxed);
-        self.flush_everything();
-        let mut waiting = self.room.waiting.lock().expect("no code panics under this lock");
-        *waiting += 1;
-        let result = loop {
+        let failures = || *self.room.failures.lock().expect("no code panics under this lock");
+        let seen = failures().0;
+        let waiters = || self.room.waiters.lock().expect("no code panics under this lock");
+        self.retry_everything();
+        loop {
+            let before = waiters().changes;
             if enough() {
-                break Ok(());
+                return Ok(());
             }
-            let (failures, errno) = *self.room.failures.lock().expect("no code panics under this lock");
-            if failures != seen {
-                break Err(FsError::Server { operation: "flush", errno });
+            let (count, errno) = failures();
+            if count != seen {
+                return Err(FsError::Server { operation: "flush", errno });
             }
-            // Woken by acknowledgements; the bound only guards against a wake-up lost to a session that just ended.
-            let pause = Duration::from_millis(200);
-            waiting =
-                self.room.changed.wait_timeout(waiting, pause).expect("no code panics under this lock").0;
-        };
-        *waiting -= 1;
-        result
+            // Again in each turn: what was flushed may have been less than what is needed, or have been written since.
+            self.room.flushing.store(true, Ordering::Relaxed);
+            self.flush_everything();
+            let mut waiters = waiters();
+            waiters.count += 1;
+            while waiters.changes == before {
+                // The bound is for changes that nobody announces: pages of a read that has ended.
+                let pause = Duration::from_millis(200);
+                let (next, timed_out) =
+                    self.room.changed.wait_timeout(waiters, pause).expect("no code panics under this lock");
+                waiters = next;
+                if timed_out.timed_out() {
+                    break;
+                }
+            }
+            waiters.count -= 1;
+        }
     }
 
     /// Makes room in the pool for `pages` pages: clean ones are forgotten, dirty ones flushed.

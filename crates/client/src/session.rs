@@ -41,7 +41,7 @@ pub(crate) struct FlushQueue {
 struct Leadership {
     taken: bool,
     followers: u32,
-    /// Rises with each frame while somebody follows.
+    /// Rises with each frame: whoever has looked in vain before it must look again before it sleeps.
     delivered: u64,
 }
 
@@ -68,6 +68,8 @@ pub(crate) struct Session {
     opening: Mutex<()>,
     patience: Patience,
     dead: AtomicBool,
+    /// Somebody has seen to it that the stripes forget this session.
+    forgotten: AtomicBool,
     leadership: Mutex<Leadership>,
     led: Condvar,
     replies: Mutex<HashMap<u64, PendingReply>>,
@@ -100,6 +102,7 @@ impl Session {
             opening: Mutex::new(()),
             patience,
             dead: AtomicBool::new(false),
+            forgotten: AtomicBool::new(false),
             leadership: Mutex::default(),
             led: Condvar::new(),
             replies: Mutex::default(),
@@ -113,20 +116,29 @@ impl Session {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Ends the session: every connection is closed, whoever waits wakes up. True for the first caller.
-    pub(crate) fn kill(&self) -> bool {
-        let first = !self.dead.swap(true, Ordering::AcqRel);
-        if first {
-            self.control.close();
-            for connection in [self.callback.get(), self.bulk.get()].into_iter().flatten() {
-                connection.close();
-            }
-            drop(self.leadership.lock().expect("no code panics under this lock"));
-            self.led.notify_all();
-            drop(self.flushes.lock().expect("no code panics under this lock"));
-            self.flush_changed.notify_all();
+    /// Ends the session for everybody in this process, without a word to the server: nothing new begins under its locks.
+    pub(crate) fn retire(&self) {
+        self.dead.store(true, Ordering::Release);
+        drop(self.leadership.lock().expect("no code panics under this lock"));
+        self.led.notify_all();
+        drop(self.flushes.lock().expect("no code panics under this lock"));
+        self.flush_changed.notify_all();
+    }
+
+    /// Ends the session: every connection is closed, whoever waits wakes up. Idempotent. Whoever calls it sees to it that the
+    /// stripes forget the session afterwards (see [`Session::forget_once`]).
+    pub(crate) fn kill(&self) {
+        self.dead.store(true, Ordering::Release);
+        self.control.close();
+        for connection in [self.callback.get(), self.bulk.get()].into_iter().flatten() {
+            connection.close();
         }
-        first
+        self.retire();
+    }
+
+    /// True for the first caller, whose task it is to make the stripes forget the session.
+    pub(crate) fn forget_once(&self) -> bool {
+        !self.forgotten.swap(true, Ordering::AcqRel)
     }
 
     /// The callback connection; the flag tells whether this call opened it.
@@ -160,7 +172,13 @@ impl Session {
             return Err(self.lost());
         }
         let (connection, _) = open_channel(&self.address, self.id, channel, self.patience)?;
-        Ok((slot.get_or_init(|| connection), true))
+        let connection = slot.get_or_init(|| connection);
+        if self.is_dead() {
+            // Ended meanwhile, and perhaps before it could know of this connection.
+            connection.close();
+            return Err(self.lost());
+        }
+        Ok((connection, true))
     }
 
     pub(crate) fn lost(&self) -> FsError {
@@ -186,10 +204,16 @@ impl Session {
             .lock()
             .expect("no code panics under this lock")
             .insert(request.0, PendingReply { target, answer: None });
-        self.send_control(&batch)
+        let sent = self.send_control(&batch);
+        if sent.is_err() {
+            // The server has not got all of it, so it will not answer: nobody needs the memory.
+            self.replies.lock().expect("no code panics under this lock").remove(&request.0);
+        }
+        sent
     }
 
-    /// Waits for the answer to a request; with it, the number of bulk bytes that came.
+    /// Waits for the answer to a request; with it, the number of bulk bytes that came. After an error the session must be
+    /// ended, and [`Session::abandon`] be called before the memory for the bulk is used otherwise.
     pub(crate) fn wait_reply(
         &self,
         request: RequestId,
@@ -204,11 +228,21 @@ impl Session {
                 Some(PendingReply { answer: None, .. }) | None => None,
             }
         };
-        let answer = self.wait_until(receiver, take);
-        if answer.is_err() {
-            self.replies.lock().expect("no code panics under this lock").remove(&request.0);
+        self.wait_until(receiver, take)
+    }
+
+    /// Gives up a request of a session that has ended. When this returns nobody receives into the request's memory any more:
+    /// another thread may have been about to.
+    pub(crate) fn abandon(&self, request: RequestId) {
+        debug_assert!(self.is_dead(), "a receiver of a session that goes on may not end soon");
+        let mut leadership = self.leadership.lock().expect("no code panics under this lock");
+        while leadership.taken {
+            leadership.followers += 1;
+            leadership = self.led.wait(leadership).expect("no code panics under this lock");
+            leadership.followers -= 1;
         }
-        answer
+        drop(leadership);
+        self.replies.lock().expect("no code panics under this lock").remove(&request.0);
     }
 
     /// Receives, or lets another thread receive, until `ready` has something.
@@ -241,15 +275,8 @@ impl Session {
             }
             leadership.taken = true;
             drop(leadership);
-            let led = self.lead(receiver, &mut ready);
-            let mut leadership = self.leadership.lock().expect("no code panics under this lock");
-            leadership.taken = false;
-            leadership.delivered += 1;
-            if leadership.followers > 0 {
-                self.led.notify_all();
-            }
-            drop(leadership);
-            return led;
+            let _leading = Leading { session: self };
+            return self.lead(receiver, &mut ready);
         }
     }
 
@@ -265,8 +292,9 @@ impl Session {
                 Ok(Received::Frame) => {
                     heard = Instant::now();
                     let mut leadership = self.leadership.lock().expect("no code panics under this lock");
+                    // Also when nobody follows yet: somebody may have looked just before this frame, and follow now.
+                    leadership.delivered += 1;
                     if leadership.followers > 0 {
-                        leadership.delivered += 1;
                         self.led.notify_all();
                     }
                 }
@@ -296,6 +324,22 @@ impl Session {
             let _ = connection.send(&batch, &[]);
         }
         self.kill();
+    }
+}
+
+/// The receiver of a session; the next one may begin when it is dropped, even by a panic.
+struct Leading<'a> {
+    session: &'a Session,
+}
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        let mut leadership = self.session.leadership.lock().expect("no code panics under this lock");
+        leadership.taken = false;
+        leadership.delivered += 1;
+        if leadership.followers > 0 {
+            self.session.led.notify_all();
+        }
     }
 }
 

@@ -4,12 +4,13 @@ use crate::client::{ClientInner, unexpected};
 use crate::error::FsError;
 use crate::operation::{self, Wish};
 use crate::range_lock::RangeLock;
+use crate::session::Session;
 use crate::statistics::add;
 use crate::stripe::{Outbox, Stripe};
 use ccpfs_dlm::client::{self as dlm, Intent};
 use ccpfs_namespace::Stub;
 use ccpfs_types::limits::FILE_BYTES_MAX;
-use ccpfs_types::{Extent, ResourceId};
+use ccpfs_types::{Extent, RequestId, ResourceId};
 use ccpfs_wire::{Message, Status};
 use ccpfs_writeback::{BarrierId, Input, JobId};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -60,7 +61,7 @@ impl FileShared {
     }
 
     pub(crate) fn handles(&self) -> u32 {
-        self.handles.load(Ordering::Acquire)
+        self.handles.load(Ordering::SeqCst)
     }
 
     pub(crate) fn record_error(&self, errno: i32) {
@@ -73,7 +74,7 @@ impl FileShared {
     }
 
     pub(crate) fn mark_unlinked(&self) {
-        self.unlinked.store(true, Ordering::Release);
+        self.unlinked.store(true, Ordering::SeqCst);
     }
 
     /// Sends what is dirty to the servers and waits for their acknowledgement.
@@ -109,6 +110,7 @@ impl FileShared {
     /// Makes acknowledged data survive a crash of the servers.
     pub(crate) fn sync(&self, client: &ClientInner) -> Result<(), FsError> {
         let mut requests = Vec::new();
+        let mut result = Ok(());
         for target in self.targets() {
             let resources = self
                 .stripes
@@ -116,12 +118,13 @@ impl FileShared {
                 .filter(|stripe| stripe.target == target)
                 .map(|stripe| stripe.resource)
                 .collect();
-            let session = client.session(target)?;
             let request = client.request();
-            session.send_request(request, &Message::Sync { request, resources }, Vec::new())?;
-            requests.push((session, request));
+            let message = Message::Sync { request, resources };
+            match send(client, target, request, &message) {
+                Ok(session) => requests.push((session, request)),
+                Err(error) => result = Err(error),
+            }
         }
-        let mut result = Ok(());
         for (session, request) in requests {
             let answer =
                 client.wait_reply(&session, request).and_then(|(message, _)| done(&message, "fsync"));
@@ -142,6 +145,7 @@ impl FileShared {
     pub(crate) fn attributes(&self, client: &ClientInner) -> Result<DataAttributes, FsError> {
         let mut attributes = DataAttributes::default();
         let mut requests = Vec::new();
+        let mut result = Ok(());
         for stripe in &self.stripes {
             // Our own unflushed data first: what is acknowledged afterwards the server knows when it is asked. Data
             // whose lock went with them do not count: their flush must be answered before.
@@ -155,14 +159,14 @@ impl FileShared {
             attributes.modified_ns = attributes.modified_ns.max(inner.modified_ns);
             drop(inner);
             attributes.size = attributes.size.max(self.stub.layout.file_size(stripe.resource.stripe, end));
-            let session = client.session(stripe.target)?;
             let request = client.request();
             let message = Message::Glimpse { request, resource: stripe.resource };
-            session.send_request(request, &message, Vec::new())?;
-            requests.push((stripe, session, request));
+            match send(client, stripe.target, request, &message) {
+                Ok(session) => requests.push((stripe, session, request)),
+                Err(error) => result = Err(error),
+            }
         }
         add(&client.counters.glimpses, requests.len() as u64);
-        let mut result = Ok(());
         for (stripe, session, request) in requests {
             match client.wait_reply(&session, request) {
                 Ok((
@@ -205,9 +209,8 @@ impl FileShared {
         result
     }
 
-    /// Gives back all locks of a file without handles. True if nothing of it is left here.
-    pub(crate) fn retire(&self, client: &ClientInner) -> bool {
-        let mut empty = true;
+    /// Gives back all locks of a file without handles.
+    pub(crate) fn retire(&self, client: &ClientInner) {
         for stripe in &self.stripes {
             let mut out = Outbox::default();
             let mut inner = stripe.lock();
@@ -219,11 +222,17 @@ impl FileShared {
                     &mut out,
                 );
             }
-            empty &= inner.cache.is_empty() && inner.locks.as_ref().is_none_or(dlm::Locks::is_idle);
             drop(inner);
             client.dispatch(stripe, out);
         }
-        empty
+    }
+
+    /// Whether nothing of the file is cached, locked, or under way here.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.stripes.iter().all(|stripe| {
+            let inner = stripe.lock();
+            inner.cache.is_empty() && inner.locks.as_ref().is_none_or(dlm::Locks::is_idle)
+        })
     }
 
     /// Tells the servers that the file is gone, and forgets it.
@@ -245,15 +254,16 @@ impl FileShared {
                 .filter(|stripe| stripe.target == target)
                 .map(|stripe| stripe.resource)
                 .collect();
-            let answer = client.session(target).and_then(|session| {
-                let request = client.request();
-                session.send_request(request, &Message::Destroy { request, resources }, Vec::new())?;
+            let request = client.request();
+            let message = Message::Destroy { request, resources };
+            let answer = send(client, target, request, &message).and_then(|session| {
                 let (message, _) = client.wait_reply(&session, request)?;
                 done(&message, "remove")
             });
             result = result.and(answer);
         }
-        client.drop_file(self.stub.file);
+        // Whoever opened it in the meantime hears from the servers that it is gone.
+        client.forget_file(self.stub.file, |_| true);
         result
     }
 }
@@ -266,21 +276,38 @@ fn truncate_stripe(
     held: &operation::Held,
 ) -> Result<(), FsError> {
     let mut out = Outbox::default();
+    let session;
     {
         let mut inner = stripe.lock();
         // A flush of the same lock must not arrive after the cut: both have the same number (I4).
         while inner.cache.in_flight_above(length) && inner.generation == held.generation {
             inner = stripe.wait(inner);
         }
+        let lost = || FsError::ServerLost { address: client.targets[stripe.target as usize].clone() };
+        // Only over the session that the lock is from: under another one it is not ours to cut.
+        session = inner.live_session().filter(|_| inner.generation == held.generation).ok_or_else(lost)?;
         inner.step_cache(stripe, client.the_pool(), Input::Truncated { length }, &mut out);
     }
     client.dispatch(stripe, out);
-    let session = client.session(stripe.target)?;
     let request = client.request();
     let message = Message::Truncate { request, resource: stripe.resource, length, sn: held.sn };
-    session.send_request(request, &message, Vec::new())?;
+    let sent = session.send_request(request, &message, Vec::new());
+    sent.inspect_err(|_| client.session_lost(&session))?;
     let (message, _) = client.wait_reply(&session, request)?;
     done(&message, "truncate")
+}
+
+/// Sends a request to a shard under whatever session there is.
+fn send(
+    client: &ClientInner,
+    target: u32,
+    request: RequestId,
+    message: &Message,
+) -> Result<Arc<Session>, FsError> {
+    let session = client.session(target)?;
+    let sent = session.send_request(request, message, Vec::new());
+    sent.inspect_err(|_| client.session_lost(&session))?;
+    Ok(session)
 }
 
 fn done(message: &Message, operation: &'static str) -> Result<(), FsError> {

@@ -4,14 +4,15 @@
 //! what that has flushed goes back, and messages and work for other threads collect in an [`Outbox`].
 
 use crate::pages::{PAGE_BYTES, PageId, Pool};
+use crate::session::Session;
 use crate::shared::FileShared;
 use crate::statistics::{Counters, add};
 use ccpfs_dlm::client as dlm;
-use ccpfs_types::{Extent, LockId, OperationId, Region, ResourceId, Sn};
+use ccpfs_types::{Extent, Layout, LockId, OperationId, Region, ResourceId, Sn};
 use ccpfs_wire::{LockRef, Message};
 use ccpfs_writeback as writeback;
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
 /// Canceled locks of a stripe whose flush nobody waits for, before some are flushed: bounds the servers' lock tables.
 const PUT_OFF_MAX: usize = 256;
@@ -19,6 +20,8 @@ const PUT_OFF_MAX: usize = 256;
 /// What a step leaves to do once the mutex is free.
 #[derive(Default)]
 pub(crate) struct Outbox {
+    /// The session that the messages are for; set if there are any. Locks of another session may have the same numbers.
+    pub(crate) session: Option<Arc<Session>>,
     /// For the control connection.
     pub(crate) control: Vec<Message>,
     /// For the callback connection.
@@ -50,6 +53,8 @@ struct Slot {
 
 /// What the mutex of a stripe protects.
 pub(crate) struct Inner {
+    /// The session whose locks these are, and under which everything cached was got. Replaced only by [`Inner::lose`].
+    session: Option<Arc<Session>>,
     /// None until the first lock is asked for: the server's policy must be known.
     pub(crate) locks: Option<dlm::Locks>,
     pub(crate) cache: writeback::Stripe,
@@ -84,6 +89,7 @@ pub(crate) struct Stripe {
 impl Stripe {
     pub(crate) fn new(resource: ResourceId, target: u32, file: Weak<FileShared>) -> Stripe {
         let inner = Inner {
+            session: None,
             locks: None,
             cache: writeback::Stripe::new(),
             slots: BTreeMap::new(),
@@ -117,6 +123,45 @@ impl Stripe {
 }
 
 impl Inner {
+    /// Whether the locks are those of this session.
+    pub(crate) fn is_of(&self, session: &Session) -> bool {
+        self.session.as_ref().is_some_and(|ours| std::ptr::eq(Arc::as_ptr(ours), session))
+    }
+
+    /// The session whose locks these are, unless it has ended.
+    pub(crate) fn live_session(&self) -> Option<Arc<Session>> {
+        self.session.as_ref().filter(|session| !session.is_dead()).cloned()
+    }
+
+    /// Whether locks can be found or asked for: there is a session, and it has not ended.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.locks.is_some() && self.session.as_ref().is_some_and(|session| !session.is_dead())
+    }
+
+    /// Begins with the locks of a session. What was there of an earlier one is lost.
+    pub(crate) fn begin_session(
+        &mut self,
+        stripe: &Stripe,
+        pool: &Pool,
+        session: &Arc<Session>,
+        settings: dlm::Settings,
+        out: &mut Outbox,
+    ) {
+        if self.session.is_some() {
+            self.lose(stripe, pool, out);
+        }
+        self.session = Some(Arc::clone(session));
+        self.locks = Some(dlm::Locks::new(settings));
+    }
+
+    /// Notes in the outbox whom its messages are for.
+    fn address(&self, out: &mut Outbox) {
+        let messages = !(out.control.is_empty() && out.callback.is_empty() && out.releases.is_empty());
+        if messages && out.session.is_none() {
+            out.session.clone_from(&self.session);
+        }
+    }
+
     /// Gives the lock rule an input and carries out what follows, as far as it concerns this stripe.
     pub(crate) fn step_locks(&mut self, stripe: &Stripe, pool: &Pool, input: dlm::Input, out: &mut Outbox) {
         let Some(locks) = self.locks.as_mut() else { return };
@@ -177,6 +222,7 @@ impl Inner {
         }
         out.flush |= self.cache.wants_flush();
         out.flush_soon |= self.cache.put_off_count() > PUT_OFF_MAX;
+        self.address(out);
     }
 
     fn lock_effect(&mut self, stripe: &Stripe, effect: dlm::Effect, out: &mut Outbox) {
@@ -235,8 +281,8 @@ impl Inner {
                 stripe.changed.notify_all();
             }
             writeback::Effect::DataLost { extent: _, errno } => {
-                // Noted before the mutex is free: an fsync that finds nothing dirty any more must find the error.
-                stripe.note_error(errno);
+                // Whoever gave the input notes it for the file, once, before the mutex is free: an fsync that finds nothing
+                // dirty any more must find the error.
                 out.errno = Some(errno);
             }
         }
@@ -281,6 +327,7 @@ impl Inner {
             }
             wait
         });
+        self.address(out);
     }
 
     /// Whether somebody waits for all that is dirty.
@@ -292,15 +339,23 @@ impl Inner {
         self.barriers.contains(&barrier)
     }
 
-    /// All locks are gone with their server.
+    /// All locks are gone with their session, and with them whatever is cached. Nothing is left to send.
     pub(crate) fn lose(&mut self, stripe: &Stripe, pool: &Pool, out: &mut Outbox) {
         self.generation += 1;
         self.step_locks(stripe, pool, dlm::Input::Lost { errno: libc::EIO }, out);
         self.locks = None;
+        self.session = None;
+        // An answer that nobody has picked up yet names a lock that is gone: its operation finds the session ended.
+        self.answers.clear();
         self.queued = false;
         self.queued_urgent = false;
         self.glimpses.clear();
         self.step_cache(stripe, pool, writeback::Input::Lost, out);
+        if let Some(errno) = out.errno {
+            stripe.note_error(errno);
+        }
+        (out.control, out.callback, out.releases, out.session, out.flush, out.flush_soon) =
+            Default::default();
         stripe.changed.notify_all();
     }
 
@@ -410,6 +465,12 @@ pub(crate) fn count_grant(counters: &Counters, granted: &ccpfs_wire::GrantedLock
 /// The region that an operation asks for beyond what it needs.
 pub(crate) fn to_eof(extent: Extent) -> Region {
     Extent::to_eof(extent.start()).into()
+}
+
+/// The bytes of `stripe` that lie within `extent` of the file.
+pub(crate) fn local(layout: Layout, stripe: &Stripe, extent: Extent) -> Option<Extent> {
+    let index = stripe.resource.stripe;
+    Extent::new(layout.stripe_length(index, extent.start()), layout.stripe_length(index, extent.end()))
 }
 
 fn page_range(extent: Extent) -> (u64, u64) {

@@ -2,17 +2,17 @@
 
 use crate::client::ClientInner;
 use crate::error::FsError;
-use crate::operation::{self, Held, Operation, Wish, end_use};
+use crate::operation::{self, Operation, Wish, end_use};
+use crate::reserve::Reservation;
 use crate::shared::FileShared;
 use crate::statistics::add;
-use crate::stripe::{Outbox, Stripe};
+use crate::stripe::{Outbox, Stripe, local};
 use ccpfs_dlm::client::Intent;
 use ccpfs_types::limits::FILE_BYTES_MAX;
 use ccpfs_types::{Extent, Layout};
 use ccpfs_writeback::Input;
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 /// Writes all buffers at `offset`, as one atomic write.
 pub(crate) fn write(
@@ -24,12 +24,11 @@ pub(crate) fn write(
     let length = total(buffers)?;
     let Some(extent) = range(offset, length as u64)? else { return Ok(0) };
     client.wait_for_budget()?;
+    let reservation = client.reserve(file.stub.layout, extent.length())?;
     let _turn = file.ranges.lock(extent, true);
     let wish = Wish { intent: Intent::Write, extent };
     let operation = operation::begin(client, file, &wish)?;
-    copy_in(client, file, operation, buffers, extent)?;
-    add(&client.counters.bytes_written, length as u64);
-    Ok(length)
+    copy_in(client, file, operation, &reservation, buffers, extent)
 }
 
 /// Writes all buffers at the end of the file; returns the new end.
@@ -39,7 +38,11 @@ pub(crate) fn append(
     buffers: &[IoSlice<'_>],
 ) -> Result<u64, FsError> {
     let length = total(buffers)?;
+    if length == 0 {
+        return Ok(file.attributes(client)?.size);
+    }
     client.wait_for_budget()?;
+    let reservation = client.reserve(file.stub.layout, length as u64)?;
     let _turn = file.ranges.lock(Extent::WHOLE, true);
     let wish = Wish { intent: Intent::ReadThenWrite, extent: Extent::WHOLE };
     let operation = operation::begin(client, file, &wish)?;
@@ -53,9 +56,8 @@ pub(crate) fn append(
     };
     match range(size, length as u64) {
         Ok(Some(extent)) => {
-            copy_in(client, file, operation, buffers, extent)?;
-            add(&client.counters.bytes_written, length as u64);
-            Ok(extent.end())
+            let written = copy_in(client, file, operation, &reservation, buffers, extent)?;
+            Ok(extent.start() + written as u64)
         }
         Ok(None) => {
             operation.finish(client);
@@ -82,30 +84,37 @@ fn range(offset: u64, length: u64) -> Result<Option<Extent>, FsError> {
     }
 }
 
-/// The bytes of `stripe` that lie within `extent` of the file.
-fn local(layout: Layout, stripe: &Stripe, extent: Extent) -> Option<Extent> {
-    let index = stripe.resource.stripe;
-    Extent::new(layout.stripe_length(index, extent.start()), layout.stripe_length(index, extent.end()))
-}
-
-/// Copies the buffers into the pages of all stripes, marks them dirty and ends the operation.
+/// Copies the buffers into the pages of all stripes, marks them dirty and ends the operation. Returns the number of bytes written:
+/// fewer than all only if an operation larger than half of the cache meets an error on its way.
 fn copy_in(
     client: &ClientInner,
     file: &FileShared,
     operation: Operation<'_>,
+    reservation: &Reservation<'_>,
     buffers: &[IoSlice<'_>],
     extent: Extent,
-) -> Result<(), FsError> {
-    match pin_all(client, file.stub.layout, &operation, extent) {
-        Ok(pinned) => {
-            copy(file.stub.layout, &pinned, buffers, extent);
-            commit(client, file.stub.layout, &operation, &pinned, extent)
-        }
-        Err(error) => {
-            operation.finish(client);
-            Err(error)
+) -> Result<usize, FsError> {
+    let layout = file.stub.layout;
+    let mut source = Source::new(buffers);
+    let mut written = 0;
+    for chunk in reservation.chunks(extent) {
+        let committed = pin_all(client, layout, &operation, chunk).and_then(|pinned| {
+            copy(layout, &pinned, &mut source, chunk);
+            commit(client, &operation, &pinned, chunk.end() == extent.end())
+        });
+        match committed {
+            Ok(()) => written += usize::try_from(chunk.length()).expect("no longer than the buffers"),
+            Err(error) => {
+                operation.finish(client);
+                if written == 0 {
+                    return Err(error);
+                }
+                break;
+            }
         }
     }
+    add(&client.counters.bytes_written, written as u64);
+    Ok(written)
 }
 
 /// Pages for all bytes of the operation, pinned.
@@ -116,20 +125,19 @@ fn pin_all<'a>(
     extent: Extent,
 ) -> Result<Vec<Pinned<'a>>, FsError> {
     let mut pinned: Vec<Pinned<'_>> = Vec::new();
-    for (stripe, held) in operation.stripes() {
+    for (stripe, _) in operation.stripes() {
         let Some(part) = local(layout, stripe, extent) else { continue };
         let mut runs = Vec::new();
         if let Err(error) = pin(client, stripe, part, &mut runs) {
             unpin_all(client, &pinned);
             return Err(error);
         }
-        pinned.push(Pinned { stripe, part, runs, held });
+        pinned.push(Pinned { stripe, part, runs });
     }
     Ok(pinned)
 }
 
-fn copy(layout: Layout, pinned: &[Pinned<'_>], buffers: &[IoSlice<'_>], extent: Extent) {
-    let mut source = Source::new(buffers);
+fn copy(layout: Layout, pinned: &[Pinned<'_>], source: &mut Source<'_>, extent: Extent) {
     if let [only] = pinned
         && layout.stripe_count() == 1
     {
@@ -146,43 +154,39 @@ fn copy(layout: Layout, pinned: &[Pinned<'_>], buffers: &[IoSlice<'_>], extent: 
     }
 }
 
-/// Marks the bytes dirty and ends the use of each lock, in one turn per stripe.
+/// Marks the bytes dirty; with the last ones ends the use of each lock, in one turn per stripe.
 fn commit(
     client: &ClientInner,
-    layout: Layout,
     operation: &Operation<'_>,
     pinned: &[Pinned<'_>],
-    extent: Extent,
+    last: bool,
 ) -> Result<(), FsError> {
     let now = now_ns();
     let mut lost = false;
-    for Pinned { stripe, part, held, .. } in pinned {
+    let mut pinned = pinned.iter().peekable();
+    for (stripe, held) in operation.stripes() {
+        let part = pinned.next_if(|pinned| Arc::ptr_eq(pinned.stripe, stripe)).map(|pinned| pinned.part);
+        if part.is_none() && !last {
+            continue;
+        }
         let mut out = Outbox::default();
         let mut inner = stripe.lock();
-        if inner.generation == held.generation {
-            inner.step_cache(
-                stripe,
-                client.the_pool(),
-                Input::Written { extent: *part, sn: held.sn },
-                &mut out,
-            );
-            inner.modified_ns = now;
-        } else {
-            lost = true;
-            inner.doubt(*part);
+        if let Some(part) = part {
+            if inner.generation == held.generation {
+                let written = Input::Written { extent: part, sn: held.sn };
+                inner.step_cache(stripe, client.the_pool(), written, &mut out);
+                inner.modified_ns = now;
+            } else {
+                lost = true;
+                inner.doubt(part);
+            }
+            inner.unpin(client.the_pool(), part);
         }
-        inner.unpin(client.the_pool(), *part);
-        end_use(client, stripe, &mut inner, held, &mut out);
+        if last {
+            end_use(client, stripe, &mut inner, held, &mut out);
+        }
         drop(inner);
         client.dispatch(stripe, out);
-    }
-    // Stripes that were locked but not written (append).
-    for (stripe, held) in operation.stripes() {
-        if local(layout, stripe, extent).is_none() {
-            let mut out = Outbox::default();
-            end_use(client, stripe, &mut stripe.lock(), held, &mut out);
-            client.dispatch(stripe, out);
-        }
     }
     if lost {
         return Err(FsError::DataLost { errno: libc::EIO });
@@ -195,7 +199,6 @@ struct Pinned<'a> {
     stripe: &'a Arc<Stripe>,
     part: Extent,
     runs: Vec<(*mut u8, usize)>,
-    held: &'a Held,
 }
 
 impl Pinned<'_> {
@@ -269,7 +272,10 @@ impl<'a> Source<'a> {
     }
 }
 
+/// The time, by the clock that file systems stamp their files with: a finer one would run ahead of them.
 fn now_ns() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes our own structure; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) };
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
 }

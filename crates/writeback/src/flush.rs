@@ -4,6 +4,17 @@ use crate::stripe::{Barrier, BarrierId, Cancel, Effect, JobId, State, Stripe, Ta
 use alloc::vec::Vec;
 use ccpfs_types::{Extent, ExtentMap, LockId, Sn};
 
+/// Whether the server will never take the data, however often it is asked.
+const fn is_final(errno: i32) -> bool {
+    /// No lock covers the data.
+    const EPERM: i32 = 1;
+    /// Beyond the largest file of the server's file system.
+    const EFBIG: i32 = 27;
+    /// The file was removed.
+    const ESTALE: i32 = 116;
+    matches!(errno, EPERM | EFBIG | ESTALE)
+}
+
 impl Stripe {
     pub(super) fn flush(&mut self, lock: LockId, cancel: Cancel, out: &mut Vec<Effect>) {
         if cancel.release {
@@ -124,8 +135,12 @@ impl Stripe {
         }
         for (extent, _) in &pieces {
             match errno {
-                None => self.stored(*extent, out),
+                None => self.stored(*extent),
                 Some(errno) => self.failed(*extent, errno, out),
+            }
+            if !self.cache.covers(*extent) {
+                // What left with its lock, or was cut while it was on its way.
+                out.push(Effect::Forgotten { extent: *extent });
             }
         }
         for barrier in self.barriers.values_mut() {
@@ -143,30 +158,23 @@ impl Stripe {
         self.settle(out);
     }
 
-    fn stored(&mut self, extent: Extent, out: &mut Vec<Effect>) {
-        let mut forgotten = false;
+    fn stored(&mut self, extent: Extent) {
         self.cache.update(extent, |tag| match tag.state {
             State::Flushing => Some(Tag { state: State::Clean, ..tag }),
-            State::Leaving => {
-                forgotten = true;
-                None
-            }
+            State::Leaving => None,
             State::Clean | State::Dirty => Some(tag),
         });
-        if forgotten {
-            out.push(Effect::Forgotten { extent });
-        }
     }
 
-    /// A voluntary flush failed: the data stay dirty and are tried again when somebody asks. With a lock that is gone they
-    /// are lost.
+    /// A voluntary flush failed: the data stay dirty and are tried again when somebody asks. With a lock that is gone, or
+    /// when the server will never take them, they are lost.
     fn failed(&mut self, extent: Extent, errno: i32, out: &mut Vec<Effect>) {
         let mut lost = false;
         let mut again: Vec<(Extent, Sn)> = Vec::new();
         for (part, tag) in self.cache.within(extent) {
             match tag.state {
-                State::Flushing => again.push((part, tag.sn)),
-                State::Leaving => lost = true,
+                State::Flushing if !is_final(errno) => again.push((part, tag.sn)),
+                State::Flushing | State::Leaving => lost = true,
                 State::Clean | State::Dirty => {}
             }
         }
@@ -175,10 +183,12 @@ impl Stripe {
             self.dirty.insert(part, sn);
             self.stalled = true;
         }
-        self.cache.update(extent, |tag| (tag.state != State::Leaving).then_some(tag));
+        self.cache.update(extent, |tag| match tag.state {
+            State::Flushing | State::Leaving => None,
+            State::Clean | State::Dirty => Some(tag),
+        });
         if lost {
             out.push(Effect::DataLost { extent, errno });
-            out.push(Effect::Forgotten { extent });
         }
     }
 

@@ -72,6 +72,8 @@ pub enum Input {
         /// No job up to this number may count for what is dirty now.
         next_job: JobId,
     },
+    /// Room is needed: flushes may be tried again although one has failed.
+    Retry,
     /// Memory is needed: forget clean bytes here.
     Reclaim {
         /// Where.
@@ -234,6 +236,7 @@ impl Stripe {
             }
             Input::Acknowledged { job, errno } => self.acknowledged(job, errno, out),
             Input::Barrier { barrier, next_job } => self.set_barrier(barrier, next_job, out),
+            Input::Retry => self.stalled = false,
             Input::Reclaim { extent } => self.forget_clean(extent, Sn(u64::MAX), out),
             Input::Forget { extent, sn } => self.forget_clean(extent, sn, out),
             Input::Truncated { length } => self.truncated(length, out),

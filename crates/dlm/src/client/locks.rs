@@ -289,6 +289,13 @@ impl Locks {
         self.find(mode, region).is_some()
     }
 
+    /// What the lock covers that `operation` uses: nobody takes it back before the operation ends.
+    #[must_use]
+    pub fn in_use_by(&self, operation: OperationId) -> Option<&Region> {
+        let user = self.users.iter().find(|user| user.operation == operation)?;
+        self.held.get(&user.lock).map(|held| &held.region)
+    }
+
     pub(super) fn find(&self, mode: LockMode, region: &Region) -> Option<LockId> {
         let serves = |held: &Held| {
             held.phase == Phase::Granted && held.mode.serves(mode) && held.region.contains(region)
