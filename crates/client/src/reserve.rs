@@ -8,6 +8,9 @@ use ccpfs_types::{Extent, Layout};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 
+/// Chunks end at multiples of it. It divides pages and stripe units, so a chunk of one block lies on one page.
+const BLOCK_BYTES: u64 = 4096;
+
 /// The pages reserved by the operations of one client.
 #[derive(Default)]
 pub(crate) struct Reservations {
@@ -40,7 +43,7 @@ impl Reservations {
         let (mut chunk_bytes, mut pages) = (length, pages_most(layout, length));
         if pages > limit as u64 {
             chunk_bytes = limit as u64 * PAGE_BYTES;
-            while chunk_bytes > 1 && pages_most(layout, chunk_bytes) > limit as u64 {
+            while chunk_bytes > BLOCK_BYTES && pages_most(layout, chunk_bytes) > limit as u64 {
                 chunk_bytes /= 2;
             }
             pages = limit as u64;
@@ -76,10 +79,15 @@ impl Reservations {
 impl Reservation<'_> {
     /// Cuts the operation's extent into parts whose pages can be pinned at a time, in file order.
     pub(crate) fn chunks(&self, extent: Extent) -> impl Iterator<Item = Extent> + use<> {
-        let (chunk_bytes, end) = (self.chunk_bytes.max(1), extent.end());
+        let (chunk_bytes, end) = (self.chunk_bytes, extent.end());
         let mut at = extent.start();
         std::iter::from_fn(move || {
-            let chunk = Extent::new(at, at.saturating_add(chunk_bytes).min(end))?;
+            let until = if chunk_bytes >= end.saturating_sub(at) {
+                end
+            } else {
+                (at.saturating_add(chunk_bytes) / BLOCK_BYTES * BLOCK_BYTES).min(end)
+            };
+            let chunk = Extent::new(at, until)?;
             at = chunk.end();
             Some(chunk)
         })
@@ -143,6 +151,13 @@ mod tests {
         assert!(chunks.iter().all(|chunk| pages_of(layout, *chunk) <= 32));
         assert_eq!(chunks.iter().map(|chunk| chunk.length()).sum::<u64>(), extent.length());
         assert!(chunks.windows(2).all(|pair| pair[0].end() == pair[1].start()));
+        drop(reservation);
+        // The smallest pool: blocks, each on one page.
+        let reservation = reservations.reserve(layout, 100_000, 4);
+        let extent = Extent::with_length(12_345, 100_000).unwrap();
+        let chunks: Vec<Extent> = reservation.chunks(extent).collect();
+        assert!(chunks.iter().all(|chunk| pages_of(layout, *chunk) == 1));
+        assert_eq!(chunks.iter().map(|chunk| chunk.length()).sum::<u64>(), extent.length());
     }
 
     #[test]
