@@ -21,15 +21,15 @@ pub(crate) fn of_descriptor(client: &Client, stub: &File, path: &Path) -> Result
     Ok(found)
 }
 
+/// `fstat` by the system call itself: the descriptor may be one that an interposer in this process looks after, and
+/// the C library's function would lead back to us.
 pub(crate) fn raw_fstat(file: &File) -> io::Result<libc::stat> {
     // SAFETY: all zeros is a valid stat.
     let mut found: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: a valid descriptor and our own structure.
-    if unsafe { libc::fstat(file.as_raw_fd(), &raw mut found) } == 0 {
-        Ok(found)
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    let (fd, path) = (file.as_raw_fd(), c"".as_ptr());
+    // SAFETY: a valid descriptor, an empty path, and our own structure, which is the kernel's on 64-bit systems.
+    let done = unsafe { libc::syscall(libc::SYS_newfstatat, fd, path, &raw mut found, libc::AT_EMPTY_PATH) };
+    if done == 0 { Ok(found) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Whether attributes of the namespace's own file system can be those of a stub: only then the record is read.

@@ -1,5 +1,6 @@
 //! The directory namespace: stubs in a directory of an existing file system (DESIGN section 6).
 
+use crate::attributes::raw_fstat;
 use crate::error::FsError;
 use ccpfs_namespace::{STUB_BYTES, Stub, StubError};
 use ccpfs_types::{FileId, Layout};
@@ -9,7 +10,7 @@ use std::io::{self, Write};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Hidden file with the default layout of new files in its directory and those below.
@@ -58,7 +59,7 @@ impl Directory {
         let length = read_up_to(&file, &mut bytes).map_err(|e| namespace_error("read", path, e))?;
         let corrupt = |source| FsError::CorruptStub { path: path.to_owned(), source };
         if length != STUB_BYTES {
-            let bytes = file.metadata().map_or(length as u64, |m| m.len());
+            let bytes = raw_fstat(&file).map_or(length as u64, |found| found.st_size.cast_unsigned());
             return Err(corrupt(StubError::Length(bytes)));
         }
         let stub = Stub::decode(&bytes[..STUB_BYTES]).map_err(corrupt)?;
@@ -163,14 +164,21 @@ impl Directory {
     }
 }
 
+/// Reads from the start of a file, by the system call itself (see [`crate::attributes::raw_fstat`]).
 fn read_up_to(file: &File, bytes: &mut [u8]) -> io::Result<usize> {
     let mut length = 0;
     while length < bytes.len() {
-        match file.read_at(&mut bytes[length..], length as u64) {
+        let left = &mut bytes[length..];
+        let (fd, to, count) = (file.as_raw_fd(), left.as_mut_ptr(), left.len());
+        // SAFETY: a valid descriptor and a buffer of ours of that length.
+        let read = unsafe { libc::syscall(libc::SYS_pread64, fd, to, count, length) };
+        match usize::try_from(read) {
             Ok(0) => break,
             Ok(read) => length += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
         }
     }
     Ok(length)
