@@ -26,6 +26,10 @@ impl Answer for isize {
     const FAILED: isize = -1;
 }
 
+impl Answer for *mut libc::c_void {
+    const FAILED: *mut libc::c_void = libc::MAP_FAILED;
+}
+
 /// Does `work` inside the client library and answers as C expects.
 pub(crate) fn reply<T: Answer>(work: impl FnOnce() -> Result<T, Errno>) -> T {
     match guarded(work) {

@@ -75,6 +75,9 @@ def descriptors():
     assert os.fstat(copy).st_size == 50
     assert os.lseek(copy, 0, os.SEEK_DATA) == 0 and os.lseek(copy, 0, os.SEEK_HOLE) == 50
     fails(19, mmap.mmap, copy, 0)
+    private = mmap.mmap(copy, 0, access=mmap.ACCESS_COPY)
+    assert private[:] == os.pread(copy, len(private) + 1, 0), 'a private mapping holds the file'
+    private.close()
     os.fsync(copy)
     os.fdatasync(copy)
     high = os.dup2(copy, 900)

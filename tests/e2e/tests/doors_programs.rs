@@ -21,6 +21,17 @@ fn python_reads_and_writes_files_in_every_way_it_knows() {
 }
 
 #[test]
+fn git_keeps_a_repository_that_it_finds_sound() {
+    let cluster = two_stripes();
+    let script = "set -e; cd \"$1\"; export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
+        git init -q repo; cd repo; for i in 1 2 3; do seq 1 5000 > f$i; git add f$i; git commit -qm $i; done
+        git gc -q; cd ..; git clone -q repo clone; git -C clone fsck --no-progress; git -C clone log --oneline | wc -l";
+    let mut command = cluster.command("bash");
+    command.args(["-c", script, "bash"]).arg(cluster.namespace());
+    assert_eq!(output_of(&mut command), "3\n");
+}
+
+#[test]
 fn python_does_the_same_on_ordinary_files() {
     // The program's expectations are those of POSIX, except that ordinary files can be mapped.
     let cluster = two_stripes();

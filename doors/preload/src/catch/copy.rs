@@ -3,8 +3,9 @@
 use super::same;
 use crate::copy::{End, copy};
 use crate::reply::reply;
-use crate::{inside, real, table};
+use crate::{inside, real, table, translate};
 use libc::{c_int, c_uint, c_void, off_t, size_t, ssize_t};
+use std::io::IoSliceMut;
 
 /// A mapping of the client library from this size on is its page cache.
 const CACHE_BYTES_MIN: size_t = 16 << 20;
@@ -81,7 +82,60 @@ unsafe extern "C" fn splice(
     unsafe { real::splice(from, from_at, to, to_at, count, flags) }
 }
 
-/// A file cannot be mapped: the kernel would map the stub.
+/// A private mapping of a file of ours: memory of the program's own with the bytes the file has now. POSIX leaves open
+/// whether later writes show in a private mapping; here they do not. A shared mapping needs page faults: refused, the
+/// program reads and writes instead.
+///
+/// # Safety
+/// As `mmap`.
+unsafe fn map_copy(
+    address: *mut c_void,
+    count: size_t,
+    access: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> Result<*mut c_void, c_int> {
+    const PAGE_BYTES: off_t = 4096;
+    let open = table::find(fd).ok_or(libc::EBADF)?;
+    if flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
+        return Err(libc::ENODEV);
+    }
+    if offset < 0 || offset % PAGE_BYTES != 0 {
+        return Err(libc::EINVAL);
+    }
+    let writable = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: as the caller promises; without a descriptor the mapping is plain memory.
+    let mapped = unsafe { real::mmap64(address, count, writable, flags | libc::MAP_ANONYMOUS, -1, 0) };
+    if mapped == libc::MAP_FAILED {
+        return Err(real::errno());
+    }
+    // SAFETY: the mapping is as long as asked for, and nobody else knows it yet.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(mapped.cast::<u8>(), count) };
+    let mut filled = 0;
+    while filled < count {
+        let at = offset.saturating_add(off_t::try_from(filled).unwrap_or(off_t::MAX));
+        match translate::read_at(&open, fd, &mut [IoSliceMut::new(&mut bytes[filled..])], at) {
+            Ok(read) if read > 0 => filled += read.cast_unsigned(),
+            Ok(_) => break,
+            Err(errno) => {
+                // SAFETY: just mapped, and handed to nobody.
+                unsafe { libc::munmap(mapped, count) };
+                return Err(if errno == libc::EBADF { libc::EACCES } else { errno });
+            }
+        }
+    }
+    // SAFETY: the range has just been mapped.
+    if access != writable && unsafe { libc::mprotect(mapped, count, access) } != 0 {
+        let errno = real::errno();
+        // SAFETY: as above.
+        unsafe { libc::munmap(mapped, count) };
+        return Err(errno);
+    }
+    Ok(mapped)
+}
+
+/// The kernel would map the stub.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mmap64(
     address: *mut c_void,
@@ -92,8 +146,8 @@ unsafe extern "C" fn mmap64(
     offset: off_t,
 ) -> *mut c_void {
     if flags & libc::MAP_ANONYMOUS == 0 && table::find(fd).is_some() {
-        real::set_errno(libc::ENODEV);
-        return libc::MAP_FAILED;
+        // SAFETY: as the caller promises.
+        return reply(|| unsafe { map_copy(address, count, access, flags, fd, offset) });
     }
     // SAFETY: as the caller promises.
     let mapped = unsafe { real::mmap64(address, count, access, flags, fd, offset) };
