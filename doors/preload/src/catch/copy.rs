@@ -3,6 +3,7 @@
 use super::same;
 use crate::copy::{End, copy};
 use crate::reply::reply;
+use crate::table::OpenRef;
 use crate::{inside, real, table, translate};
 use libc::{c_int, c_uint, c_void, off_t, size_t, ssize_t};
 use std::io::IoSliceMut;
@@ -89,6 +90,7 @@ unsafe extern "C" fn splice(
 /// # Safety
 /// As `mmap`.
 unsafe fn map_copy(
+    open: &OpenRef,
     address: *mut c_void,
     count: size_t,
     access: c_int,
@@ -97,7 +99,6 @@ unsafe fn map_copy(
     offset: off_t,
 ) -> Result<*mut c_void, c_int> {
     const PAGE_BYTES: off_t = 4096;
-    let open = table::find(fd).ok_or(libc::EBADF)?;
     if flags & libc::MAP_TYPE != libc::MAP_PRIVATE {
         return Err(libc::ENODEV);
     }
@@ -115,7 +116,7 @@ unsafe fn map_copy(
     let mut filled = 0;
     while filled < count {
         let at = offset.saturating_add(off_t::try_from(filled).unwrap_or(off_t::MAX));
-        match translate::read_at(&open, fd, &mut [IoSliceMut::new(&mut bytes[filled..])], at) {
+        match translate::read_at(open, fd, &mut [IoSliceMut::new(&mut bytes[filled..])], at) {
             Ok(read) if read > 0 => filled += read.cast_unsigned(),
             Ok(_) => break,
             Err(errno) => {
@@ -145,9 +146,11 @@ unsafe extern "C" fn mmap64(
     fd: c_int,
     offset: off_t,
 ) -> *mut c_void {
-    if flags & libc::MAP_ANONYMOUS == 0 && table::find(fd).is_some() {
+    if flags & libc::MAP_ANONYMOUS == 0
+        && let Some(open) = table::find(fd)
+    {
         // SAFETY: as the caller promises.
-        return reply(|| unsafe { map_copy(address, count, access, flags, fd, offset) });
+        return reply(|| unsafe { map_copy(&open, address, count, access, flags, fd, offset) });
     }
     // SAFETY: as the caller promises.
     let mapped = unsafe { real::mmap64(address, count, access, flags, fd, offset) };
