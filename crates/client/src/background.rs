@@ -6,13 +6,14 @@ use crate::statistics::add;
 use crate::stripe::{Outbox, Stripe};
 use ccpfs_dlm::client as dlm;
 use ccpfs_transport::FrameSink;
+use ccpfs_types::RequestId;
 use ccpfs_wire::{Message, Status, decode_batch, encode_into};
 use ccpfs_writeback as writeback;
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A session whose callback and bulk connections are looked after.
 pub(crate) struct Served {
@@ -96,24 +97,30 @@ fn serve(shared: &Shared, client: &Weak<ClientInner>) {
     // Other clients wait while a revocation waits for this thread.
     ccpfs_transport::prefer_latency();
     let mut ticked = Instant::now();
+    let mut beat = TICK;
     while !shared.stopping.load(Ordering::Acquire) {
         let sessions: Vec<Arc<Session>> = {
             let mut sessions = shared.sessions.lock().expect("no code panics under this lock");
             sessions.retain(|session| !session.is_dead());
             sessions.clone()
         };
-        wait_for_readiness(shared, &sessions);
+        wait_for_readiness(shared, &sessions, beat);
         let Some(client) = client.upgrade() else { return };
+        beat = TICK.min(client.server_timeout() / 4);
         for session in &sessions {
             for connection in session.served().into_iter().flatten() {
                 let mut sink = CallbackSink { client: &client, session, answers: Vec::new() };
                 let received = connection.receive_ready(&mut sink);
                 let answers = std::mem::take(&mut sink.answers);
+                if matches!(received, Ok(1..)) {
+                    session.vigil.lock().expect("no code panics under this lock").heard = Instant::now();
+                }
                 if received.is_err() || reply(session, &answers).is_err() {
                     client.session_lost(session);
                     break;
                 }
             }
+            watch(&client, session, beat);
         }
         if ticked.elapsed() >= TICK {
             ticked = Instant::now();
@@ -122,14 +129,40 @@ fn serve(shared: &Shared, client: &Weak<ClientInner>) {
     }
 }
 
-fn wait_for_readiness(shared: &Shared, sessions: &[Arc<Session>]) {
+/// Asks a server that owes answers to flushes for a sign of life, and gives it up if none comes: who waits for a flush waits for
+/// this thread, which would notice a lost connection, but not a server that has stopped.
+fn watch(client: &ClientInner, session: &Arc<Session>, beat: Duration) {
+    let owes = !session.flushes.lock().expect("no code panics under this lock").jobs.is_empty();
+    let now = Instant::now();
+    let mut vigil = session.vigil.lock().expect("no code panics under this lock");
+    if !owes {
+        vigil.heard = now;
+    }
+    let silence = now.duration_since(vigil.heard);
+    let ask = silence >= beat && now.duration_since(vigil.asked) >= beat;
+    if ask {
+        vigil.asked = now;
+    }
+    drop(vigil);
+    let gone = silence >= client.server_timeout();
+    if gone {
+        tracing::warn!(server = %session.address, "no answer to flushes for {silence:?}: giving the server up");
+    }
+    let mut ping = Vec::new();
+    encode_into(&Message::Ping { request: RequestId(0) }, &mut ping);
+    if gone || (ask && reply(session, &ping).is_err()) {
+        client.session_lost(session);
+    }
+}
+
+fn wait_for_readiness(shared: &Shared, sessions: &[Arc<Session>], limit: Duration) {
     let entry = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut polled = vec![entry(shared.wake.as_raw_fd())];
     for session in sessions {
         polled.extend(session.served().into_iter().flatten().map(|connection| entry(connection.readiness())));
     }
     let count = libc::nfds_t::try_from(polled.len()).expect("sessions are few");
-    let timeout = libc::c_int::try_from(TICK.as_millis()).expect("a short time");
+    let timeout = libc::c_int::try_from(limit.as_millis()).expect("a short time");
     // SAFETY: the array is ours and as long as said; the descriptors live as long as the sessions we hold.
     unsafe { libc::poll(polled.as_mut_ptr(), count, timeout) };
     if polled[0].revents != 0 {

@@ -36,6 +36,12 @@ pub(crate) struct FlushQueue {
     pub(crate) running: bool,
 }
 
+/// When a server that owes answers to flushes was heard from, and asked for a sign of life.
+pub(crate) struct Vigil {
+    pub(crate) heard: Instant,
+    pub(crate) asked: Instant,
+}
+
 /// Who receives on the control connection.
 #[derive(Default)]
 struct Leadership {
@@ -73,6 +79,7 @@ pub(crate) struct Session {
     leadership: Mutex<Leadership>,
     led: Condvar,
     replies: Mutex<HashMap<u64, PendingReply>>,
+    pub(crate) vigil: Mutex<Vigil>,
     pub(crate) flushes: Mutex<FlushQueue>,
     pub(crate) flush_changed: Condvar,
 }
@@ -106,6 +113,7 @@ impl Session {
             leadership: Mutex::default(),
             led: Condvar::new(),
             replies: Mutex::default(),
+            vigil: Mutex::new(Vigil { heard: Instant::now(), asked: Instant::now() }),
             flushes: Mutex::default(),
             flush_changed: Condvar::new(),
         })

@@ -211,6 +211,41 @@ fn truncation_forgets_what_lies_above_and_frees_who_waits_for_it() {
     assert!(c.stripe.is_empty());
 }
 
+#[test]
+fn regression_bytes_cut_while_they_were_on_their_way_are_forgotten_with_the_answer() {
+    let mut c = cache();
+    c.write(0, 50, 1);
+    c.take();
+    c.step(Input::Truncated { length: 0 });
+    assert!(c.stripe.needs_pages(e(0, 50)), "they are being sent from there");
+    assert_eq!(c.ack(1), [Effect::Forgotten { extent: e(0, 50) }]);
+    assert!(!c.stripe.needs_pages(e(0, 50)));
+}
+
+#[test]
+fn regression_what_a_server_will_never_take_is_given_up() {
+    const ESTALE: i32 = 116;
+    let mut c = cache();
+    c.write(0, 50, 1);
+    c.step(Input::Barrier { barrier: BarrierId(1), next_job: JobId(1) });
+    c.take();
+    let refused = c.step(Input::Acknowledged { job: JobId(1), errno: Some(ESTALE) });
+    assert!(refused.contains(&Effect::DataLost { extent: e(0, 50), errno: ESTALE }));
+    assert!(refused.contains(&Effect::BarrierDone { barrier: BarrierId(1), errno: Some(ESTALE) }));
+    assert!(c.stripe.is_empty());
+}
+
+#[test]
+fn regression_a_failed_flush_is_tried_again_for_those_who_wait_for_room() {
+    let mut c = cache();
+    c.write(0, 50, 1);
+    c.take();
+    c.step(Input::Acknowledged { job: JobId(1), errno: Some(28) });
+    assert_eq!(c.take(), []);
+    c.step(Input::Retry);
+    assert_eq!(c.take(), [job(3, vec![(e(0, 50), Sn(1))], vec![], false)]);
+}
+
 /// The dumb twin: for each byte, what the server has and what the cache should say.
 #[test]
 fn the_server_ends_with_every_byte_of_the_last_write() {

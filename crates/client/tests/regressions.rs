@@ -1,0 +1,263 @@
+//! Faults that were found once.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use ccpfs_client::{Client, ClientConfig, File, OpenOptions};
+use ccpfs_device::{FailPoint, Faults, FaultyDevice, MemoryDevice};
+use ccpfs_server::{RunningServer, ServerConfig, ShardStorage};
+use ccpfs_transport::Address;
+use ccpfs_types::Layout;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+static WORLDS: AtomicU32 = AtomicU32::new(0);
+
+/// One server in memory, whose device fails on command.
+struct World {
+    directory: tempfile::TempDir,
+    address: Address,
+    faults: Arc<Faults>,
+    _server: RunningServer,
+}
+
+impl World {
+    fn start() -> World {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("ns")).unwrap();
+        let number = WORLDS.fetch_add(1, Ordering::Relaxed);
+        let address: Address = format!("loopback:regressions-{number}").parse().unwrap();
+        let device = FaultyDevice::new(MemoryDevice::new());
+        let faults = device.faults();
+        let config = ServerConfig::with_defaults(address.clone(), &directory.path().join("unused"));
+        let storage = ShardStorage { device: Arc::new(device), epoch: 1 };
+        let server = ccpfs_server::start_on(config, vec![storage]).unwrap();
+        World { directory, address, faults, _server: server }
+    }
+
+    fn client(&self, cache_bytes: u64) -> Client {
+        let mut config =
+            ClientConfig::with_defaults(&self.directory.path().join("ns"), vec![self.address.clone()]);
+        config.cache_bytes = cache_bytes;
+        config.dirty_bytes_max = cache_bytes / 2;
+        config.dirty_bytes_min = cache_bytes / 8;
+        Client::start(config).unwrap()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join("ns").join(name)
+    }
+
+    fn open(&self, client: &Client, name: &str) -> File {
+        let layout = Layout::new(2, 64 << 10);
+        let options = OpenOptions { read: true, write: true, create: true, layout, ..OpenOptions::default() };
+        client.open(&self.path(name), &options).unwrap()
+    }
+}
+
+/// Runs `body` in a thread of its own: what it hangs in is not waited for.
+fn must_end(body: impl FnOnce() + Send + 'static) {
+    let (done, watch) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        body();
+        done.send(()).unwrap();
+    });
+    assert_ne!(watch.recv_timeout(Duration::from_secs(60)), Err(mpsc::RecvTimeoutError::Timeout), "it hangs");
+    thread.join().unwrap();
+}
+
+fn read(file: &File, offset: u64, length: usize) -> Vec<u8> {
+    let mut buffer = vec![0xee; length];
+    let got = file.read_at(&mut buffer, offset).unwrap();
+    buffer.truncate(got);
+    buffer
+}
+
+#[test]
+fn regression_an_operation_larger_than_the_cache_is_done_in_parts() {
+    must_end(|| {
+        let world = World::start();
+        let client = world.client(256 << 10);
+        let file = world.open(&client, "large");
+        let data: Vec<u8> = (0..3_000_000_u32).map(|i| (i / 7) as u8).collect();
+        assert_eq!(file.write_at(&data, 77).unwrap(), data.len());
+        assert!(read(&file, 77, 4_000_000) == data);
+        let end = file.append(&[std::io::IoSlice::new(&data)]).unwrap();
+        assert_eq!(end, 77 + 6_000_000);
+        assert!(read(&world.open(&world.client(256 << 10), "large"), 3_000_077, 3_000_000) == data);
+    });
+}
+
+#[test]
+fn regression_large_operations_do_not_wait_for_each_others_pages() {
+    must_end(|| {
+        let world = World::start();
+        let client = world.client(256 << 10);
+        std::thread::scope(|scope| {
+            for thread in 0..4_u8 {
+                let file = world.open(&client, "shared");
+                scope.spawn(move || {
+                    let at = u64::from(thread) * 200_000;
+                    for turn in 0..20 {
+                        file.write_at(&vec![thread * 20 + turn; 200_000], at).unwrap();
+                        assert_eq!(read(&file, at, 200_000), vec![thread * 20 + turn; 200_000]);
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn regression_writers_that_meet_a_full_device_fail_and_go_on_when_there_is_room() {
+    must_end(|| {
+        let world = World::start();
+        let client = world.client(1 << 20);
+        let file = world.open(&client, "full");
+        world.faults.set(FailPoint::NoSpaceAfter { bytes: 100_000 });
+        let mut errors = 0;
+        for turn in 0..40_u64 {
+            errors += u32::from(file.write_at(&[7; 100_000], turn * 100_000).is_err());
+        }
+        assert!(errors > 20, "each writer is told, none waits for ever: {errors}");
+        world.faults.clear();
+        // What was reported is not reported again, and nothing that was accepted is lost.
+        let _ = file.sync();
+        file.sync().unwrap();
+        file.write_at(&[8; 100_000], 0).unwrap();
+        file.sync().unwrap();
+        assert_eq!(read(&world.open(&world.client(1 << 20), "full"), 0, 100_000), [8; 100_000]);
+    });
+}
+
+#[test]
+fn regression_an_error_of_a_flush_is_reported_once_to_each_handle() {
+    let world = World::start();
+    let client = world.client(1 << 20);
+    let (one, two) = (world.open(&client, "once"), world.open(&client, "once"));
+    one.write_at(&[1; 300_000], 0).unwrap();
+    world.faults.set(FailPoint::NoSpaceAfter { bytes: 0 });
+    assert_eq!(one.sync().unwrap_err().to_errno(), libc::ENOSPC);
+    world.faults.clear();
+    one.sync().unwrap();
+    assert_eq!(two.sync().unwrap_err().to_errno(), libc::ENOSPC);
+    two.sync().unwrap();
+    assert_eq!(read(&world.open(&world.client(1 << 20), "once"), 0, 300_000), [1; 300_000]);
+}
+
+#[test]
+fn regression_a_file_removed_elsewhere_says_so_and_leaves_nothing_behind() {
+    must_end(|| {
+        let world = World::start();
+        let (one, two) = (world.client(1 << 20), world.client(1 << 20));
+        let file = world.open(&one, "gone");
+        file.write_at(&[1; 300_000], 0).unwrap();
+        two.unlink(&world.path("gone")).unwrap();
+        assert_eq!(file.sync().unwrap_err().to_errno(), libc::ESTALE);
+        file.sync().unwrap();
+        // The bytes that could not be stored are not in the way of others.
+        let other = world.open(&one, "other");
+        for turn in 0..30 {
+            other.write_at(&[2; 100_000], turn * 100_000).unwrap();
+        }
+        other.close().unwrap();
+    });
+}
+
+#[test]
+fn regression_a_handle_that_outlives_the_data_gets_errors_and_does_not_hang() {
+    must_end(|| {
+        let world = World::start();
+        let client = world.client(1 << 20);
+        let file = world.open(&client, "attached");
+        file.write_at(b"x", 0).unwrap();
+        let stub = std::fs::File::open(world.path("attached")).unwrap();
+        client.unlink(&world.path("attached")).unwrap();
+        file.close().unwrap();
+        let access = ccpfs_client::Access { read: true, write: true, append: false };
+        let late = client.attach(std::os::fd::AsFd::as_fd(&stub), access).unwrap();
+        assert_eq!(late.write_at(b"y", 0).unwrap_err().to_errno(), libc::ESTALE);
+    });
+}
+
+#[test]
+fn regression_pages_of_removed_files_come_back() {
+    must_end(|| {
+        let world = World::start();
+        let client = world.client(1 << 20);
+        // Removed while flushes are under way: the pool would be used up after a few.
+        for turn in 0..40 {
+            let name = format!("brief-{turn}");
+            let file = world.open(&client, &name);
+            file.write_at(&[3; 400_000], 0).unwrap();
+            client.unlink(&world.path(&name)).unwrap();
+            drop(file);
+        }
+        let file = world.open(&client, "last");
+        file.write_at(&[4; 900_000], 0).unwrap();
+        assert_eq!(read(&file, 0, 900_000), [4; 900_000]);
+    });
+}
+
+#[test]
+fn regression_files_that_are_opened_and_closed_by_many_threads_keep_their_locks_and_data() {
+    must_end(|| {
+        let world = World::start();
+        let client = world.client(4 << 20);
+        std::thread::scope(|scope| {
+            for thread in 0..3_u64 {
+                let (world, client) = (&world, &client);
+                scope.spawn(move || {
+                    // More files than are remembered after their close.
+                    for turn in 0..500_u64 {
+                        world.open(client, &format!("{thread}-{turn}")).write_at(b"x", 0).unwrap();
+                        let shared = world.open(client, "shared");
+                        shared.write_at(&turn.to_le_bytes(), thread * 8).unwrap();
+                        assert_eq!(read(&shared, thread * 8, 8), turn.to_le_bytes());
+                    }
+                });
+            }
+        });
+        let other = world.client(1 << 20);
+        for thread in 0..3 {
+            assert_eq!(read(&world.open(&other, "shared"), thread * 8, 8), 499_u64.to_le_bytes());
+        }
+    });
+}
+
+#[test]
+fn regression_a_client_that_was_shut_down_can_be_used_again() {
+    must_end(|| {
+        let world = World::start();
+        let (one, two) = (world.client(1 << 20), world.client(1 << 20));
+        let (file, other) = (world.open(&one, "again"), world.open(&two, "again"));
+        for turn in 0..10_u8 {
+            file.write_at(&[turn; 100_000], 0).unwrap();
+            one.shutdown().unwrap();
+            assert_eq!(read(&other, 0, 100_000), [turn; 100_000]);
+            file.write_at(&[turn + 100; 10], 0).unwrap();
+            // The lock is given back although the connections are new.
+            assert_eq!(read(&other, 0, 10), [turn + 100; 10]);
+            other.write_at(&[0; 10], 50).unwrap();
+            assert_eq!(read(&file, 50, 10), [0; 10]);
+        }
+    });
+}
+
+#[test]
+fn regression_offsets_at_the_end_of_the_largest_file_are_told_from_too_large_ones() {
+    must_end(|| {
+        let world = World::start();
+        let client = world.client(1 << 20);
+        let file = world.open(&client, "far");
+        let end = i64::MAX as u64;
+        assert_eq!(file.write_at(b"xx", end - 1).unwrap_err().to_errno(), libc::EFBIG);
+        assert_eq!(file.write_at(b"x", u64::MAX).unwrap_err().to_errno(), libc::EFBIG);
+        assert_eq!(file.truncate(end + 1).unwrap_err().to_errno(), libc::EFBIG);
+        assert_eq!(read(&file, end - 1, 10), []);
+        assert_eq!(read(&file, u64::MAX, 10), []);
+        assert_eq!((file.write_at(b"", 5).unwrap(), file.append(&[]).unwrap()), (0, 0));
+        assert_eq!(file.size().unwrap(), 0);
+    });
+}
