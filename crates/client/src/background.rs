@@ -263,9 +263,10 @@ impl CallbackSink<'_> {
                 return; // what this session lost has been reported
             }
             inner.step_cache(&stripe, self.client.the_pool(), input, &mut out);
-            if let Some(errno) = errno {
+            match errno {
                 // Under the same lock: the fsync whose barrier has just ended cannot look for errors before.
-                stripe.note_error(errno);
+                Some(errno) => stripe.note_error(errno),
+                None => inner.unsynced = inner.unsynced.or(Some(self.session.epoch)),
             }
             out.flush |= inner.cache.wants_flush();
             inner.answer_glimpses(&stripe, &mut out);

@@ -203,6 +203,8 @@ impl File {
     pub fn sync(&self) -> Result<(), FsError> {
         self.flush()?;
         self.handle.shared.sync(&self.handle.client.inner)?;
+        // What a server had acknowledged and may have lost by a crash since.
+        self.report_errors()?;
         self.handle
             .stub
             .sync_all()

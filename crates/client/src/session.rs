@@ -68,6 +68,8 @@ pub(crate) struct Session {
     pub(crate) address: Address,
     pub(crate) id: ClientId,
     pub(crate) policy: Policy,
+    /// Which life of the server this is.
+    pub(crate) epoch: u64,
     control: Arc<dyn Connection>,
     callback: OnceLock<Arc<dyn Connection>>,
     bulk: OnceLock<Arc<dyn Connection>>,
@@ -97,12 +99,13 @@ impl Session {
         random_bytes(&mut id).map_err(|e| unreachable_server(address, &e.to_string()))?;
         // Zero is the server's own.
         let id = ClientId(u64::from_le_bytes(id) | 1);
-        let (control, policy) = open_channel(address, id, Channel::Control, patience)?;
+        let (control, policy, epoch) = open_channel(address, id, Channel::Control, patience)?;
         Ok(Session {
             target,
             address: address.clone(),
             id,
             policy,
+            epoch,
             control,
             callback: OnceLock::new(),
             bulk: OnceLock::new(),
@@ -179,7 +182,7 @@ impl Session {
         if self.is_dead() {
             return Err(self.lost());
         }
-        let (connection, _) = open_channel(&self.address, self.id, channel, self.patience)?;
+        let (connection, ..) = open_channel(&self.address, self.id, channel, self.patience)?;
         let connection = slot.get_or_init(|| connection);
         if self.is_dead() {
             // Ended meanwhile, and perhaps before it could know of this connection.
@@ -361,7 +364,7 @@ fn open_channel(
     id: ClientId,
     channel: Channel,
     patience: Patience,
-) -> Result<(Arc<dyn Connection>, Policy), FsError> {
+) -> Result<(Arc<dyn Connection>, Policy, u64), FsError> {
     let until = Instant::now() + patience.connect_timeout;
     let connection = loop {
         match connect_with(
@@ -386,7 +389,9 @@ fn open_channel(
     match connection.receive(Wait::For(patience.server_timeout), &mut sink).map_err(link)? {
         Received::TimedOut => Err(unreachable_server(address, "it accepts connections but does not answer")),
         Received::Frame => match sink.0 {
-            Some(Message::Welcome { version: PROTOCOL_VERSION, policy, .. }) => Ok((connection, policy)),
+            Some(Message::Welcome { version: PROTOCOL_VERSION, policy, epoch, .. }) => {
+                Ok((connection, policy, epoch))
+            }
             Some(Message::Welcome { version, .. }) => {
                 let reason = format!("it speaks protocol version {version}, this client {PROTOCOL_VERSION}");
                 Err(unreachable_server(address, &reason))

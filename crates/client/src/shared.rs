@@ -107,27 +107,46 @@ impl FileShared {
         }
     }
 
-    /// Makes acknowledged data survive a crash of the servers.
+    /// Makes acknowledged data survive a crash of the servers. Notes an error for the file if a server has begun another life since
+    /// it acknowledged some: nobody knows whether they survived the end of the earlier one.
+    //= protocol.md#I9
     pub(crate) fn sync(&self, client: &ClientInner) -> Result<(), FsError> {
         let mut requests = Vec::new();
         let mut result = Ok(());
-        for target in self.targets() {
-            let resources = self
-                .stripes
-                .iter()
-                .filter(|stripe| stripe.target == target)
-                .map(|stripe| stripe.resource)
-                .collect();
-            let request = client.request();
-            let message = Message::Sync { request, resources };
-            match send(client, target, request, &message) {
-                Ok(session) => requests.push((session, request)),
-                Err(error) => result = Err(error),
+        let sessions: Vec<_> =
+            self.targets().into_iter().map(|target| client.session(target)).collect::<Result<_, _>>()?;
+        for session in sessions {
+            let stripes: Vec<_> =
+                self.stripes.iter().filter(|stripe| stripe.target == session.target).collect();
+            let mut covered = Vec::new();
+            for stripe in &stripes {
+                match stripe.lock().unsynced.take() {
+                    Some(epoch) if epoch != session.epoch => self.record_error(libc::EIO),
+                    Some(epoch) => covered.push((*stripe, epoch)),
+                    None => {}
+                }
             }
+            let request = client.request();
+            let resources = stripes.iter().map(|stripe| stripe.resource).collect();
+            let message = Message::Sync { request, resources };
+            let sent = session.send_request(request, &message, Vec::new());
+            requests.push((session, request, sent, covered));
         }
-        for (session, request) in requests {
-            let answer =
-                client.wait_reply(&session, request).and_then(|(message, _)| done(&message, "fsync"));
+        for (session, request, sent, covered) in requests {
+            let answer = match sent {
+                Ok(()) => {
+                    client.wait_reply(&session, request).and_then(|(message, _)| done(&message, "fsync"))
+                }
+                Err(error) => {
+                    client.session_lost(&session);
+                    Err(error)
+                }
+            };
+            if answer.is_err() {
+                for (stripe, epoch) in covered {
+                    stripe.lock().unsynced = Some(epoch);
+                }
+            }
             result = result.and(answer);
         }
         result

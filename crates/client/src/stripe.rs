@@ -66,6 +66,8 @@ pub(crate) struct Inner {
     glimpses: Vec<(u64, writeback::JobId)>,
     /// Rises when all locks are lost: an operation that began before must not mark anything dirty.
     pub(crate) generation: u64,
+    /// The life of the server that has acknowledged data which no fsync has covered: the first one, if there are several.
+    pub(crate) unsynced: Option<u64>,
     /// In the session's queue of urgent, of other flushes.
     pub(crate) queued_urgent: bool,
     pub(crate) queued: bool,
@@ -97,6 +99,7 @@ impl Stripe {
             barriers: Vec::new(),
             glimpses: Vec::new(),
             generation: 0,
+            unsynced: None,
             queued_urgent: false,
             queued: false,
             modified_ns: 0,

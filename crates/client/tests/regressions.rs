@@ -19,7 +19,9 @@ struct World {
     directory: tempfile::TempDir,
     address: Address,
     faults: Arc<Faults>,
-    _server: RunningServer,
+    device: Arc<FaultyDevice<MemoryDevice>>,
+    server: Option<RunningServer>,
+    epoch: u64,
 }
 
 impl World {
@@ -28,12 +30,23 @@ impl World {
         std::fs::create_dir(directory.path().join("ns")).unwrap();
         let number = WORLDS.fetch_add(1, Ordering::Relaxed);
         let address: Address = format!("loopback:regressions-{number}").parse().unwrap();
-        let device = FaultyDevice::new(MemoryDevice::new());
+        let device = Arc::new(FaultyDevice::new(MemoryDevice::new()));
         let faults = device.faults();
-        let config = ServerConfig::with_defaults(address.clone(), &directory.path().join("unused"));
-        let storage = ShardStorage { device: Arc::new(device), epoch: 1 };
-        let server = ccpfs_server::start_on(config, vec![storage]).unwrap();
-        World { directory, address, faults, _server: server }
+        let mut world = World { directory, address, faults, device, server: None, epoch: 0 };
+        world.restart();
+        world
+    }
+
+    /// Ends the server's life and begins another one on the same device.
+    fn restart(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.shutdown();
+            server.wait().unwrap();
+        }
+        self.epoch += 1;
+        let config = ServerConfig::with_defaults(self.address.clone(), &self.directory.path().join("unused"));
+        let storage = ShardStorage { device: Arc::clone(&self.device) as _, epoch: self.epoch };
+        self.server = Some(ccpfs_server::start_on(config, vec![storage]).unwrap());
     }
 
     fn client(&self, cache_bytes: u64) -> Client {
@@ -144,6 +157,27 @@ fn regression_an_error_of_a_flush_is_reported_once_to_each_handle() {
     assert_eq!(two.sync().unwrap_err().to_errno(), libc::ENOSPC);
     two.sync().unwrap();
     assert_eq!(read(&world.open(&world.client(1 << 20), "once"), 0, 300_000), [1; 300_000]);
+}
+
+//= protocol.md#I9 type=test
+#[test]
+fn regression_an_fsync_after_a_restart_does_not_vouch_for_what_was_only_flushed() {
+    must_end(|| {
+        let mut world = World::start();
+        let client = world.client(1 << 20);
+        let (file, calm) = (world.open(&client, "flushed"), world.open(&client, "synced"));
+        file.write_at(&[1; 300_000], 0).unwrap();
+        file.flush().unwrap();
+        calm.write_at(&[1; 300_000], 0).unwrap();
+        calm.sync().unwrap();
+        world.restart();
+        // Notices the end of the session.
+        let _ = file.read_at(&mut [0; 1], 0);
+        let _ = calm.read_at(&mut [0; 1], 0);
+        assert_eq!(file.sync().unwrap_err().to_errno(), libc::EIO, "the server may have crashed");
+        file.sync().unwrap();
+        calm.sync().unwrap();
+    });
 }
 
 #[test]
