@@ -3,7 +3,7 @@
 use super::resource::{Effect, Lock, Phase, Request, Resource};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use ccpfs_types::{LockId, LockMode, LockState, Region};
+use ccpfs_types::{Extent, LockId, LockMode, LockState, Region};
 use ccpfs_wire::GrantedLock;
 
 /// What stands against a request.
@@ -32,6 +32,7 @@ impl Resource {
                 Verdict::Grant { mode, region, replaces } => {
                     let request = self.withdraw(arrival);
                     let extent = self.grant(&request, mode, region, replaces, out).bounds();
+                    self.stop_clocks(request.required.bounds(), out);
                     // Whoever waited behind this request now waits for the lock, or not at all.
                     arrivals.extend(self.waiters_overlapping(extent));
                     arrivals.extend(self.waiters_overlapping(request.required.bounds()));
@@ -133,6 +134,34 @@ impl Resource {
                 out.push(Effect::Arm { lock: *id, holder: lock.holder });
             }
         }
+    }
+
+    /// Stops the clocks of CANCELING locks that nobody waits for any longer: whoever did was granted beside them, and their holders
+    /// may put their flushes off. Whoever comes to wait for one starts its clock again.
+    fn stop_clocks(&mut self, extent: Extent, out: &mut Vec<Effect>) {
+        let beside: Vec<LockId> = self
+            .by_extent
+            .overlapping(extent)
+            .map(|(_, id)| id)
+            .filter(|id| {
+                let lock = &self.locks[id];
+                lock.awaited && lock.phase == Phase::Canceling && !self.is_waited_for(lock)
+            })
+            .collect();
+        for id in beside {
+            self.locks.get_mut(&id).expect("found a moment ago").awaited = false;
+            out.push(Effect::Disarm { lock: id });
+        }
+    }
+
+    /// Whether a waiting request may need the release of `lock`.
+    fn is_waited_for(&self, lock: &Lock) -> bool {
+        let extent = lock.region.bounds();
+        // How strong an upgrade will be is known when its turn comes.
+        self.upgrading.values().any(|reach| reach.overlaps(extent))
+            || self.waiting_by_extent.overlapping(extent).any(|(_, arrival)| {
+                self.upgrading.contains_key(&arrival) || !self.compatible(self.waiting[&arrival].mode, lock)
+            })
     }
 
     fn grant(

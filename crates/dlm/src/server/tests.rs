@@ -280,6 +280,23 @@ fn whoever_is_waited_for_has_a_clock_running_until_the_release() {
 }
 
 #[test]
+fn regression_nobody_is_blamed_for_a_put_off_flush_that_nobody_waits_for() {
+    let disarmed = Effect::Disarm { lock: LockId(1) };
+    let ack = Input::RevokeAck { from: ClientId(1), lock: LockId(1), mode: LockMode::Nbw };
+    let mut s = server(Policy::SEQDLM);
+    s.ask(1, LockMode::Nbw, 0, 10);
+    s.ask(2, LockMode::Nbw, 0, 10);
+    assert!(s.step(ack.clone()).contains(&disarmed), "its waiter was granted beside it");
+    let armed = s.ask(3, LockMode::Pr, 0, 10);
+    assert!(armed.contains(&Effect::Arm { lock: LockId(1), holder: ClientId(1) }), "{armed:?}");
+    let mut s = server(Policy::SEQDLM);
+    s.ask(1, LockMode::Nbw, 0, 10);
+    s.ask(2, LockMode::Nbw, 0, 10);
+    s.ask(3, LockMode::Pr, 0, 10);
+    assert!(!s.step(ack).contains(&disarmed), "a reader waits as well");
+}
+
+#[test]
 fn eviction_frees_the_waiters() {
     let mut s = server(Policy::SEQDLM);
     s.ask(1, LockMode::Pw, 0, 10);
