@@ -9,7 +9,7 @@ use ccpfs_types::{
     ClientId, Extent, LockId, LockMode, LockState, OperationId, Policy, Region, RequestId, Sn,
 };
 use ccpfs_wire::GrantedLock;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 struct Random(u64);
 
@@ -54,6 +54,8 @@ struct World {
     served: u64,
     /// Modes of locks as the clients were told.
     modes: BTreeMap<LockId, LockMode>,
+    /// Locks whose holders' time is running.
+    armed: BTreeSet<LockId>,
 }
 
 impl World {
@@ -76,6 +78,7 @@ impl World {
             next: 0,
             served: 0,
             modes: BTreeMap::new(),
+            armed: BTreeSet::new(),
         }
     }
 
@@ -146,9 +149,13 @@ impl World {
                     let to = usize::try_from(to.0 - 1).unwrap();
                     self.clients[to].down[1].push_back(ToClient::Revoked(lock, wanted));
                 }
-                server::Effect::Arm { .. } | server::Effect::Disarm { .. } => {}
+                server::Effect::Arm { lock, .. } => assert!(self.armed.insert(lock), "armed once"),
+                server::Effect::Disarm { lock } => assert!(self.armed.remove(&lock), "disarmed once"),
             }
         }
+        //= protocol.md#I8 type=test
+        assert!(self.server.waiting_count() == 0 || !self.armed.is_empty(), "who waits, waits for somebody");
+        assert!(self.server.lock_count() >= self.armed.len(), "no clock runs for what is gone");
     }
 
     /// I1 as the users of locks see it. Writers under NBW may overlap: their locks have distinct numbers.

@@ -24,7 +24,7 @@ impl Resource {
             match self.verdict(request, Some(arrival)) {
                 Verdict::Behind => {}
                 Verdict::Blocked { by, mode: wanted, region } => {
-                    if region != request.required {
+                    if region != request.required || wanted != request.mode {
                         self.upgrading.insert(arrival, region.bounds());
                     }
                     self.ask_for(&by, wanted, out);
@@ -233,11 +233,17 @@ impl Resource {
             .any(|(_, arrival)| self.waits_against(arrival, mode, region))
     }
 
-    /// I1 in full: two overlapping locks that may both be in use are compatible.
+    /// I1 in full: two overlapping locks that may both be in use are compatible. And the clock of each lock runs that a request
+    /// waits for (I8).
     #[cfg(debug_assertions)]
     fn check(&self) {
         if self.locks.len() > 64 {
             return; // quadratic; the grant asserts its own part
+        }
+        for (arrival, request) in self.waiting.iter().take(64) {
+            if let Verdict::Blocked { by, .. } = self.verdict(request, Some(*arrival)) {
+                assert!(by.iter().all(|id| self.locks[id].awaited), "I8 is broken for {request:?}: {by:?}");
+            }
         }
         for (id, a) in &self.locks {
             for (_, b) in self.locks.range((core::ops::Bound::Excluded(*id), core::ops::Bound::Unbounded)) {

@@ -182,7 +182,7 @@ pub struct Resource {
     /// Requests by order of arrival.
     pub(super) waiting: BTreeMap<u64, Request>,
     pub(super) waiting_by_extent: ExtentIndex<u64>,
-    /// Requests that would take in locks of their own client and so wait for locks beyond what they require: how far.
+    /// Requests that would take in locks of their own client, and so wait for more than what they require conflicts with: how far.
     pub(super) upgrading: BTreeMap<u64, Extent>,
 }
 
