@@ -88,6 +88,28 @@ pub(crate) fn monotonic_ns() -> u64 {
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).expect("0 to 999,999,999")
 }
 
+/// Sleeps until the monotonic clock shows this time; not at all if it has passed.
+pub(crate) fn wait_until_ns(at_ns: u64) {
+    let time = libc::timespec {
+        tv_sec: libc::time_t::try_from(at_ns / 1_000_000_000).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::try_from(at_ns % 1_000_000_000).expect("below 10^9"),
+    };
+    loop {
+        // SAFETY: `time` is valid; with an absolute time no remainder is written.
+        let slept = unsafe {
+            libc::clock_nanosleep(
+                libc::CLOCK_MONOTONIC,
+                libc::TIMER_ABSTIME,
+                &raw const time,
+                std::ptr::null_mut(),
+            )
+        };
+        if slept != libc::EINTR {
+            return;
+        }
+    }
+}
+
 /// Ends this process when the thread that started it ends, or did already: `parent` is the process it expects.
 pub(crate) fn die_with_parent(parent: u32) {
     // SAFETY: sets a property of this process; no memory is involved.

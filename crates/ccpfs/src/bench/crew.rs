@@ -1,6 +1,6 @@
 //! The client processes of one run, led step by step.
 
-use super::protocol::{Event, Job, Report, Step};
+use super::protocol::{Event, Job, Order, Report, Step};
 use crate::cluster::servers::without_own_settings;
 use crate::failure::{Context, Failure};
 use crate::sys;
@@ -9,6 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
+
+/// Time between telling the processes what to do and when they begin, so that all are told before the first begins.
+const START_DELAY_NS: u64 = 5_000_000;
 
 /// How often a waiting coordinator looks whether it was interrupted.
 const LOOK_AROUND: Duration = Duration::from_millis(100);
@@ -79,8 +82,9 @@ impl Crew {
 
     /// Lets some of the processes do a step at the same time, and waits for all of them.
     pub(crate) fn step(&mut self, steps: &[(usize, Step)]) -> Result<Vec<Report>, Failure> {
+        let at_ns = sys::monotonic_ns() + START_DELAY_NS;
         for (member, step) in steps {
-            let line = serde_json::to_string(step).expect("a plain value");
+            let line = serde_json::to_string(&Order { step: *step, at_ns }).expect("a plain value");
             self.tell(*member, &line)?;
         }
         let members: Vec<usize> = steps.iter().map(|(member, _)| *member).collect();

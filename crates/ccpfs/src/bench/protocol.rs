@@ -70,6 +70,15 @@ pub(crate) enum Step {
     Quit,
 }
 
+/// A step, and when it begins: a barrier that lets nobody go earlier than the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// What to do.
+    pub(crate) step: Step,
+    /// When, by this machine's monotonic clock.
+    pub(crate) at_ns: u64,
+}
+
 impl Step {
     /// What is being done, for messages.
     pub(crate) fn name(self) -> &'static str {

@@ -3,7 +3,7 @@
 use super::data::{Mismatch, RankData};
 use super::overlap;
 use super::plan::Workload;
-use super::protocol::{Backend, Event, Job, Report, Step, WrongPart};
+use super::protocol::{Backend, Event, Job, Order, Report, Step, WrongPart};
 use super::target::{Access, How, Target};
 use crate::failure::{Context, Failure};
 use crate::sys;
@@ -46,10 +46,11 @@ pub(crate) fn run(arguments: &WorkerArguments) -> Result<(), Failure> {
     tell(&Event::Ready)?;
     for line in lines {
         let line = line.context(|| "cannot read a step".to_owned())?;
-        let step: Step = serde_json::from_str(&line).context(|| "malformed step".to_owned())?;
+        let Order { step, at_ns } = serde_json::from_str(&line).context(|| "malformed step".to_owned())?;
         if step == Step::Quit {
             break;
         }
+        sys::wait_until_ns(at_ns);
         let event = match worker.perform(step) {
             Ok(report) => Event::Done(Box::new(report)),
             Err(failure) => {
