@@ -124,7 +124,7 @@ impl Crew {
 
     /// Sends all processes home.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
-        let line = serde_json::to_string(&Step::Quit).expect("a plain value");
+        let line = serde_json::to_string(&Order { step: Step::Quit, at_ns: 0 }).expect("a plain value");
         for member in 0..self.members.len() {
             self.tell(member, &line)?;
         }
