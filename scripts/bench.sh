@@ -40,7 +40,7 @@ overlap() {
 # Conflicting writers against a device of 500 MiB/s, one stripe.
 contention() {
     ior contention --pattern segmented,strided --clients 4 --servers 1 --stripes 1 --transfer 64KiB,1MiB \
-        --per-client 128MiB --policy memcpy,local,seqdlm,lustre,basic --rounds "$rounds" --device-bandwidth 500MiB/s
+        --per-client 256MiB --policy memcpy,local,seqdlm,lustre,basic --rounds "$rounds" --device-bandwidth 500MiB/s
 }
 
 # The same with four stripes and transfers that fit no page.
@@ -83,6 +83,7 @@ modes() {
 locks() {
     printf '\n== locks: ccpfs bench locks-rate\n\n'
     "$ccpfs" bench locks-rate --json "$out/locks.json" </dev/null | tee "$out/locks.txt"
+    cargo run --quiet --release -p ccpfs-dlm --example lock_hit | tee -a "$out/locks.txt"
 }
 
 all=(safety overlap contention stripes ceiling flush modes locks)
