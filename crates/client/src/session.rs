@@ -99,7 +99,7 @@ impl Session {
         random_bytes(&mut id).map_err(|e| unreachable_server(address, &e.to_string()))?;
         // Zero is the server's own.
         let id = ClientId(u64::from_le_bytes(id) | 1);
-        let (control, policy, epoch) = open_channel(address, id, Channel::Control, patience)?;
+        let (control, policy, epoch) = open_channel((target, address), id, Channel::Control, patience)?;
         Ok(Session {
             target,
             address: address.clone(),
@@ -182,7 +182,7 @@ impl Session {
         if self.is_dead() {
             return Err(self.lost());
         }
-        let (connection, ..) = open_channel(&self.address, self.id, channel, self.patience)?;
+        let (connection, ..) = open_channel((self.target, &self.address), self.id, channel, self.patience)?;
         let connection = slot.get_or_init(|| connection);
         if self.is_dead() {
             // Ended meanwhile, and perhaps before it could know of this connection.
@@ -360,7 +360,7 @@ fn unreachable_server(address: &Address, reason: &str) -> FsError {
 
 /// Connects one channel and exchanges Hello and Welcome.
 fn open_channel(
-    address: &Address,
+    (target, address): (u32, &Address),
     id: ClientId,
     channel: Channel,
     patience: Patience,
@@ -387,21 +387,27 @@ fn open_channel(
     connection.send(&batch, &[]).map_err(link)?;
     let mut sink = FirstMessage(None);
     match connection.receive(Wait::For(patience.server_timeout), &mut sink).map_err(link)? {
-        Received::TimedOut => Err(unreachable_server(address, "it accepts connections but does not answer")),
-        Received::Frame => match sink.0 {
-            Some(Message::Welcome { version: PROTOCOL_VERSION, policy, epoch, .. }) => {
-                Ok((connection, policy, epoch))
-            }
-            Some(Message::Welcome { version, .. }) => {
-                let reason = format!("it speaks protocol version {version}, this client {PROTOCOL_VERSION}");
-                Err(unreachable_server(address, &reason))
-            }
-            Some(Message::Refused { reason }) => {
-                Err(unreachable_server(address, &format!("it refused: {reason}")))
-            }
-            Some(other) => Err(unreachable_server(address, &format!("it began with {}", other.name()))),
-            None => Err(unreachable_server(address, "it does not speak the ccPFS protocol")),
-        },
+        Received::TimedOut => Err("it accepts connections but does not answer".to_owned()),
+        Received::Frame => welcomed(sink.0, target),
+    }
+    .map(|(policy, epoch)| (connection, policy, epoch))
+    .map_err(|reason| unreachable_server(address, &reason))
+}
+
+/// What the first message of a server says: its policy and the number of its life, or why it is not the right server.
+fn welcomed(first: Option<Message>, expected: u32) -> Result<(Policy, u64), String> {
+    match first {
+        Some(Message::Welcome { version, .. }) if version != PROTOCOL_VERSION => {
+            Err(format!("it speaks protocol version {version}, this client {PROTOCOL_VERSION}"))
+        }
+        // Data on another target than where they are looked for would read as holes.
+        Some(Message::Welcome { target, .. }) if target != expected => Err(format!(
+            "it is target {target} of its cluster, the configuration has it as {expected}: cluster.servers must list the servers in the order they were started with"
+        )),
+        Some(Message::Welcome { policy, epoch, .. }) => Ok((policy, epoch)),
+        Some(Message::Refused { reason }) => Err(format!("it refused: {reason}")),
+        Some(other) => Err(format!("it began with {}", other.name())),
+        None => Err("it does not speak the ccPFS protocol".to_owned()),
     }
 }
 

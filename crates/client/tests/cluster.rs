@@ -375,3 +375,13 @@ fn many_random_operations_of_many_clients_match_a_plain_file() {
         }
     }
 }
+
+#[test]
+fn servers_listed_in_another_order_are_refused_by_name() {
+    let cluster = Cluster::start(2, Policy::SEQDLM);
+    let client = cluster.client();
+    cluster.open(&client, "placed", 2).write_at(b"here", 0).unwrap();
+    let mistaken = cluster.client_with(|config| config.servers.reverse());
+    let error = cluster.open(&mistaken, "placed", 2).size().unwrap_err().to_string();
+    assert!(error.contains("cluster.servers") && error.contains("loopback:"), "{error}");
+}
