@@ -6,6 +6,9 @@ use alloc::vec::Vec;
 use ccpfs_types::{LockId, LockMode, LockState, OperationId, Region, RequestId};
 use ccpfs_wire::GrantedLock;
 
+/// A server that does not keep to the protocol (errno of Linux).
+const EPROTO: i32 = 71;
+
 impl Locks {
     /// Lets the operation go on under a cached lock, if one serves.
     pub(super) fn use_cached(
@@ -51,6 +54,13 @@ impl Locks {
         let Some(pending) = self.pending.remove(&request) else {
             return; // asked for before the connection was lost; that server's locks are gone
         };
+        // What came from a socket is checked: a lock that does not cover its request must never be used.
+        let serves = granted.mode.serves(pending.mode) && granted.region.contains(&pending.required);
+        if !serves || self.held.contains_key(&granted.lock) {
+            let refused = pending.operations.into_iter();
+            out.extend(refused.map(|(operation, _)| Effect::Refused { operation, errno: EPROTO }));
+            return;
+        }
         let GrantedLock { lock, mode, region, sn, state, replaces, early: _ } = granted;
         let mut held = Held {
             mode,

@@ -1,1 +1,38 @@
 //! Tests of the client half.
+
+use super::{Effect, Input, Locks, Settings};
+use alloc::vec;
+use alloc::vec::Vec;
+use ccpfs_types::{Extent, LockId, LockMode, LockState, OperationId, Policy, Region, RequestId, Sn};
+use ccpfs_wire::GrantedLock;
+
+fn region(start: u64, end: u64) -> Region {
+    Extent::new(start, end).unwrap().into()
+}
+
+#[test]
+fn regression_a_grant_that_does_not_cover_its_request_is_refused() {
+    for (mode, granted) in [(LockMode::Nbw, region(0, 5)), (LockMode::Pr, region(0, 10))] {
+        let mut locks = Locks::new(Settings { policy: Policy::SEQDLM, locks_max: 8, age_ticks_max: 8 });
+        let (operation, request) = (OperationId(1), RequestId(1));
+        let required = region(0, 10);
+        let mut out = Vec::new();
+        let desired = required.clone();
+        let wish =
+            Input::Acquire { operation, mode: LockMode::Nbw, required, desired, request, try_only: false };
+        locks.step(wish, &mut out);
+        out.clear();
+        let granted = GrantedLock {
+            lock: LockId(1),
+            mode,
+            region: granted,
+            sn: Sn(1),
+            state: LockState::Granted,
+            replaces: Vec::new(),
+            early: false,
+        };
+        locks.step(Input::Granted { request, granted }, &mut out);
+        assert_eq!(out, vec![Effect::Refused { operation, errno: 71 }]);
+        assert!(locks.is_idle());
+    }
+}
