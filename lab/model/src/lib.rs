@@ -1,0 +1,1 @@
+//! The rules under a model checker.

@@ -1,0 +1,1 @@
+//! A whole cluster in one thread: virtual time, faults, checkers, and the figures of the papers.

@@ -1,0 +1,1 @@
+//! Golden conversations: scripts, and every message that follows.
