@@ -262,6 +262,24 @@ impl Stripe {
         self.cancels.len()
     }
 
+    /// Whether somebody waits for all that is dirty.
+    #[must_use]
+    pub fn has_barrier(&self) -> bool {
+        !self.barriers.is_empty()
+    }
+
+    /// Whether this barrier has not been reported as done.
+    #[must_use]
+    pub fn waits_for(&self, barrier: BarrierId) -> bool {
+        self.barriers.contains_key(&barrier)
+    }
+
+    /// Whether this flush has been taken and not been answered.
+    #[must_use]
+    pub fn is_under_way(&self, job: JobId) -> bool {
+        self.jobs.contains_key(&job)
+    }
+
     /// Whether anything is on its way to the server at or above `offset`.
     #[must_use]
     pub fn in_flight_above(&self, offset: u64) -> bool {

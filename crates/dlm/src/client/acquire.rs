@@ -119,9 +119,10 @@ impl Locks {
         } else {
             held.writers += 1
         }
-        self.users.push(User { operation, lock, reads });
+        let sn = held.sn;
+        self.users.push(User { operation, lock, sn, reads });
         self.last_used = Some(lock);
-        out.push(Effect::Use { operation, lock, sn: held.sn });
+        out.push(Effect::Use { operation, lock, sn });
     }
 
     pub(super) fn finish(&mut self, operation: OperationId, out: &mut Vec<Effect>) {

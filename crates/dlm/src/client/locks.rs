@@ -205,6 +205,8 @@ pub(super) struct Pending {
 pub(super) struct User {
     pub(super) operation: OperationId,
     pub(super) lock: LockId,
+    /// The number of the lock that the operation began under: an upgrade meanwhile does not change what it writes.
+    pub(super) sn: Sn,
     pub(super) reads: bool,
 }
 
@@ -294,6 +296,12 @@ impl Locks {
     pub fn in_use_by(&self, operation: OperationId) -> Option<&Region> {
         let user = self.users.iter().find(|user| user.operation == operation)?;
         self.held.get(&user.lock).map(|held| &held.region)
+    }
+
+    /// The sequence number that `operation` writes under, while it uses a lock.
+    #[must_use]
+    pub fn sn_of(&self, operation: OperationId) -> Option<Sn> {
+        self.users.iter().find(|user| user.operation == operation).map(|user| user.sn)
     }
 
     pub(super) fn find(&self, mode: LockMode, region: &Region) -> Option<LockId> {

@@ -1,0 +1,160 @@
+//! Who waits for flushes of this stripe that are under way: readers, truncates, and those who ask how far the data reach.
+
+use crate::{CachedStripe, Effect};
+use alloc::vec::Vec;
+use ccpfs_types::limits::FILE_BYTES_MAX;
+use ccpfs_types::{Extent, OperationId, RequestId};
+use ccpfs_wire::{Channel, Message};
+use ccpfs_writeback::{Input, JobId, Readable};
+
+/// Who asks how far the data reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Asker {
+    /// The server, for another client.
+    Server { glimpse: u64 },
+    /// This client.
+    Own { operation: OperationId },
+}
+
+/// A question that cannot be answered before flushes up to a number are: their releases may have been performed already (R24).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Question {
+    asker: Asker,
+    last: Option<JobId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Look {
+    operation: OperationId,
+    extent: Extent,
+    ahead_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Cut {
+    operation: OperationId,
+    length: u64,
+    request: RequestId,
+}
+
+/// Everybody who waits, in the order in which they came.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Waits {
+    questions: Vec<Question>,
+    looks: Vec<Look>,
+    cuts: Vec<Cut>,
+}
+
+impl Waits {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.questions.is_empty() && self.looks.is_empty() && self.cuts.is_empty()
+    }
+
+    pub(crate) fn glimpse(&mut self, glimpse: u64, last: Option<JobId>) {
+        self.questions.push(Question { asker: Asker::Server { glimpse }, last });
+    }
+
+    pub(crate) fn measure(&mut self, operation: OperationId, last: Option<JobId>) {
+        self.questions.push(Question { asker: Asker::Own { operation }, last });
+    }
+
+    pub(crate) fn look(&mut self, operation: OperationId, extent: Extent, ahead_bytes: u64) {
+        self.looks.push(Look { operation, extent, ahead_bytes });
+    }
+
+    pub(crate) fn cut(&mut self, operation: OperationId, length: u64, request: RequestId) {
+        self.cuts.push(Cut { operation, length, request });
+    }
+
+    /// The operation has ended: it waits for nothing.
+    pub(crate) fn forget(&mut self, operation: OperationId) {
+        self.looks.retain(|look| look.operation != operation);
+        self.cuts.retain(|cut| cut.operation != operation);
+    }
+
+    /// The server that asked is lost.
+    pub(crate) fn forget_glimpses(&mut self) {
+        self.questions.retain(|question| matches!(question.asker, Asker::Own { .. }));
+    }
+}
+
+impl CachedStripe {
+    /// Answers those who need not wait any longer.
+    pub(crate) fn answer_waiting(&mut self, out: &mut Vec<Effect>) {
+        let mut cuts = core::mem::take(&mut self.waits.cuts);
+        cuts.retain(|cut| !self.try_cut(*cut, out));
+        self.waits.cuts = cuts;
+        let mut looks = core::mem::take(&mut self.waits.looks);
+        looks.retain(|look| !self.try_look(*look, out));
+        self.waits.looks = looks;
+        let mut questions = core::mem::take(&mut self.waits.questions);
+        questions.retain(|question| !self.try_tell(*question, out));
+        self.waits.questions = questions;
+    }
+
+    /// A flush of the same lock must not arrive after the cut: both have the same number.
+    //= protocol.md#I4
+    fn try_cut(&mut self, cut: Cut, out: &mut Vec<Effect>) -> bool {
+        let Cut { operation, length, request } = cut;
+        let Some(sn) = self.sn_of(operation) else {
+            out.push(Effect::Void { operation });
+            return true;
+        };
+        if self.cache.in_flight_above(length) {
+            return false;
+        }
+        self.cache_step(Input::Truncated { length });
+        let message = Message::Truncate { request, resource: self.resource, length, sn };
+        out.push(Effect::Send { channel: Channel::Control, message });
+        true
+    }
+
+    fn try_look(&self, look: Look, out: &mut Vec<Effect>) -> bool {
+        let Look { operation, extent, ahead_bytes } = look;
+        if !self.holds(operation) {
+            out.push(Effect::Void { operation });
+            return true;
+        }
+        let extents = match self.cache.readable(extent) {
+            Readable::Wait => return false,
+            Readable::All => Vec::new(),
+            Readable::Missing(missing) => self.with_read_ahead(operation, extent, missing, ahead_bytes),
+        };
+        out.push(Effect::Missing { operation, extents });
+        true
+    }
+
+    /// The missing parts and, behind the last of them, as much as a sequential reader will want next and its lock covers: no
+    /// other lock, because that one may come and go before the answer is here.
+    fn with_read_ahead(
+        &self,
+        operation: OperationId,
+        extent: Extent,
+        mut missing: Vec<Extent>,
+        ahead_bytes: u64,
+    ) -> Vec<Extent> {
+        let next = Extent::with_length(extent.end(), ahead_bytes);
+        if let Some(next) =
+            next.filter(|next| next.end() < FILE_BYTES_MAX && self.is_covered(operation, *next))
+            && let Readable::Missing(more) = self.cache.readable(next)
+        {
+            missing.extend(more);
+        }
+        missing
+    }
+
+    fn try_tell(&self, question: Question, out: &mut Vec<Effect>) -> bool {
+        if question.last.is_some_and(|last| self.cache.is_leaving(last)) {
+            return false;
+        }
+        let (end, modified_ns) = (self.cache.unacknowledged_end(), self.modified_ns);
+        out.push(match question.asker {
+            Asker::Own { operation } => Effect::Measured { operation, end, modified_ns },
+            Asker::Server { glimpse } => {
+                let message = Message::GlimpseTell { glimpse, resource: self.resource, end, modified_ns };
+                Effect::Send { channel: Channel::Callback, message }
+            }
+        });
+        true
+    }
+}
