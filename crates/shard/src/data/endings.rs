@@ -1,0 +1,114 @@
+//! The second half of an operation: what the ends of device tasks lead to.
+
+use super::DataService;
+use crate::interface::{Effect, Measure, Note, TaskId, TaskResult};
+use crate::operations::{Operation, ReplyTo, done, unread};
+use crate::services::{Todo, Turn};
+use ccpfs_extent_cache::{Input, JobId};
+use ccpfs_types::ResourceId;
+use ccpfs_wire::{Message, Status};
+
+impl DataService {
+    /// The device has ended a task.
+    pub(crate) fn ended(&mut self, task: TaskId, result: TaskResult, turn: &mut Turn<'_>) {
+        if let Some((resource, job)) = self.jobs.remove(&task) {
+            self.job_ended(resource, job, finished(result), turn);
+            return;
+        }
+        match self.operations.remove(&task.0) {
+            Some(Operation::Read { reply, .. }) => self.read_ended(task, reply, result, turn),
+            Some(Operation::Measure { glimpse, pending_end, .. }) => {
+                let result = measured(result, pending_end);
+                turn.todo.push_back(Todo::Measured { glimpse, result });
+            }
+            Some(Operation::Sync { reply, errno, resources, .. }) => {
+                let lost = self.lost.synced(reply.client, &resources, finished(result));
+                turn.send(reply.client, reply.channel, done(reply, errno.or(lost)));
+            }
+            Some(Operation::Destroy { reply, .. }) => {
+                turn.send(reply.client, reply.channel, done(reply, finished(result)));
+            }
+            Some(Operation::Write { .. } | Operation::Truncate { .. }) | None => {
+                unreachable!("a task ends once")
+            }
+        }
+    }
+
+    fn job_ended(&mut self, resource: ResourceId, job: JobId, errno: Option<i32>, turn: &mut Turn<'_>) {
+        let input = match errno {
+            None => Input::Persisted { job },
+            Some(errno) => {
+                turn.out.push(Effect::Note(Note::Failed { resource, errno }));
+                Input::Failed { job, errno }
+            }
+        };
+        self.step_known(resource, input, turn);
+        if self.stripes.get(&resource).is_some_and(|stripe| stripe.jobs() == 0) {
+            turn.todo.push_back(Todo::Quiet(resource));
+        }
+    }
+
+    /// A stripe has done its part of a write or truncate.
+    pub(super) fn acknowledged(&mut self, id: u64, errno: Option<i32>, turn: &mut Turn<'_>) {
+        match self.operations.get_mut(&id) {
+            Some(Operation::Write { stripes, errno: first, .. }) => {
+                *first = first.or(errno);
+                *stripes -= 1;
+                if *stripes == 0 {
+                    self.finish(id, turn);
+                }
+            }
+            Some(Operation::Truncate { reply }) => {
+                let reply = *reply;
+                self.operations.remove(&id);
+                turn.send(reply.client, reply.channel, done(reply, errno));
+            }
+            Some(
+                Operation::Read { .. }
+                | Operation::Sync { .. }
+                | Operation::Destroy { .. }
+                | Operation::Measure { .. },
+            )
+            | None => unreachable!("stripes acknowledge writes and truncates, once"),
+        }
+    }
+
+    fn read_ended(&mut self, task: TaskId, reply: ReplyTo, result: TaskResult, turn: &mut Turn<'_>) {
+        let ReplyTo { client: to, channel, request } = reply;
+        match result {
+            TaskResult::Read { bytes, stripe_bytes } => {
+                self.counters.bytes_read += bytes;
+                let message = Message::ReadReply { request, status: Status::Ok, stripe_bytes };
+                if bytes == 0 {
+                    turn.send(to, channel, message);
+                } else {
+                    turn.out.push(Effect::SendData { to, channel, message, task });
+                }
+            }
+            TaskResult::Failed { errno } => turn.send(to, channel, unread(reply, errno)),
+            TaskResult::Done | TaskResult::Measured(_) => unreachable!("a read ends as a read"),
+        }
+    }
+}
+
+/// The error of a task that has no other result.
+fn finished(result: TaskResult) -> Option<i32> {
+    match result {
+        TaskResult::Done => None,
+        TaskResult::Failed { errno } => Some(errno),
+        TaskResult::Read { .. } | TaskResult::Measured(_) => {
+            unreachable!("writes, cuts, syncs and removals have no result")
+        }
+    }
+}
+
+/// What a measurement has found, counting writes that end at `pending_end`.
+fn measured(result: TaskResult, pending_end: u64) -> Result<Measure, i32> {
+    match result {
+        TaskResult::Measured(measure) => {
+            Ok(Measure { length_bytes: measure.length_bytes.max(pending_end), ..measure })
+        }
+        TaskResult::Failed { errno } => Err(errno),
+        TaskResult::Done | TaskResult::Read { .. } => unreachable!("a measurement ends as a measurement"),
+    }
+}
