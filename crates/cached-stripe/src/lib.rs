@@ -105,8 +105,8 @@ pub enum Input {
         /// How many behind them it will want next.
         ahead_bytes: u64,
     },
-    /// An operation wants the stripe cut: as soon as no flush above is under way the cache forgets what lies above, and the
-    /// Truncate is sent. [`Effect::Void`] if its lock was lost.
+    /// An operation wants the stripe cut: as soon as no flush above is under way the cache forgets what lies above, and
+    /// [`Effect::Ask`] sends the Truncate. [`Effect::Void`] if its lock was lost.
     Truncate {
         /// The operation.
         operation: OperationId,
@@ -176,8 +176,8 @@ pub enum Input {
         /// How many.
         count: usize,
     },
-    /// The session has ended: all locks are gone, and with them whatever is cached. An [`Effect::Answer`] that nobody has looked
-    /// at yet names a lock that is gone.
+    /// The session has ended: all locks are gone, and with them whatever is cached. An [`Effect::Answer`], [`Effect::Missing`]
+    /// or [`Effect::Ask`] that nobody has acted on yet is void.
     Lost,
 }
 
@@ -196,7 +196,14 @@ pub enum Effect {
         /// The operation.
         operation: OperationId,
     },
-    /// Send this over the session: Enqueue and Truncate on control; RevokeAck, Convert and GlimpseTell on callback.
+    /// Send this request for an operation on control: a Truncate. The operation goes on with its answer (Done).
+    Ask {
+        /// The operation.
+        operation: OperationId,
+        /// What.
+        message: Message,
+    },
+    /// Send this over the session: Enqueue on control; RevokeAck, Convert and GlimpseTell on callback.
     Send {
         /// By which connection.
         channel: Channel,

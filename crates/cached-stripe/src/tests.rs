@@ -283,7 +283,7 @@ fn a_truncate_waits_for_flushes_above_the_cut() {
     let effects = step(&mut stripe, answered(6, None));
     let message = Message::Truncate { request: RequestId(8), resource: RESOURCE, length: 4, sn: Sn(1) };
     assert!(effects.contains(&Effect::BarrierDone { barrier: BarrierId(5), errno: None }));
-    assert!(effects.contains(&Effect::Send { channel: Channel::Control, message }));
+    assert!(effects.contains(&Effect::Ask { operation: OperationId(1), message }));
     assert!(effects.contains(&Effect::Forgotten { extent: extent(4, Extent::EOF) }));
 }
 

@@ -105,7 +105,7 @@ impl CachedStripe {
         }
         self.cache_step(Input::Truncated { length });
         let message = Message::Truncate { request, resource: self.resource, length, sn };
-        out.push(Effect::Send { channel: Channel::Control, message });
+        out.push(Effect::Ask { operation, message });
         true
     }
 

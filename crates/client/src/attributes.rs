@@ -53,7 +53,7 @@ fn apply(found: &mut libc::stat, data: &DataAttributes, stripe_bytes: u64) {
 
 /// Leaves the time of the last write in the stub, so that a later change of its mode does not hide it.
 pub(crate) fn note_written(stub: &File, file: &FileShared) {
-    let last = file.stripes.iter().map(|stripe| stripe.lock().modified_ns).max().unwrap_or(0);
+    let last = file.stripes.iter().map(|stripe| stripe.lock().cached().modified_ns()).max().unwrap_or(0);
     let Ok(found) = raw_fstat(stub) else { return };
     if last <= found.st_ctime * NS_PER_S + found.st_ctime_nsec {
         return; // set by hand since

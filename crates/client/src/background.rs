@@ -3,12 +3,12 @@
 use crate::client::{ClientInner, TICK};
 use crate::session::Session;
 use crate::statistics::add;
-use crate::stripe::{Outbox, Stripe};
-use ccpfs_dlm::client as dlm;
+use crate::stripe::Outbox;
+use ccpfs_cached_stripe::Input;
 use ccpfs_transport::FrameSink;
-use ccpfs_types::RequestId;
+use ccpfs_types::{RequestId, ResourceId};
 use ccpfs_wire::{Message, Status, decode_batch, encode_into};
-use ccpfs_writeback as writeback;
+use ccpfs_writeback::JobId;
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -209,39 +209,35 @@ impl CallbackSink<'_> {
     #[allow(clippy::wildcard_enum_match_arm, reason = "whatever does not belong on this channel is reported")]
     fn message(&mut self, message: Message) {
         match message {
-            Message::Revoke { resource, lock, wanted } => {
+            Message::Revoke { resource, .. } => {
                 add(&self.client.counters.revocations, 1);
-                if let Some(stripe) = self.client.find_stripe(resource) {
-                    self.revoked(&stripe, dlm::Input::Revoked { lock, wanted });
-                }
+                self.stripe_message(resource, message);
             }
-            Message::GlimpseAsk { glimpse, resource } => match self.client.find_stripe(resource) {
-                Some(stripe) if stripe.lock().is_of(self.session) => {
-                    let mut out = Outbox::default();
-                    stripe.lock().glimpse(&stripe, glimpse, &mut out);
-                    self.client.dispatch(&stripe, out);
-                }
-                // Nothing was written here under this session's locks.
-                Some(_) | None => {
+            Message::GlimpseAsk { glimpse, resource } => {
+                if !self.stripe_message(resource, message) {
+                    // Nothing was written here under this session's locks.
                     let nothing = Message::GlimpseTell { glimpse, resource, end: 0, modified_ns: 0 };
                     encode_into(&nothing, &mut self.answers);
                 }
-            },
+            }
             Message::WriteReply { request, status } => self.acknowledged(request.0, status),
             Message::Pong { .. } | Message::Goodbye {} => {}
             other => tracing::warn!(server = %self.session.address, "unexpected {}", other.name()),
         }
     }
 
-    fn revoked(&self, stripe: &Arc<Stripe>, input: dlm::Input) {
+    /// Gives a message to the stripe that it names. False if that is not one of this session: its locks may have the same numbers.
+    fn stripe_message(&self, resource: ResourceId, message: Message) -> bool {
+        let Some(stripe) = self.client.find_stripe(resource) else { return false };
         let mut out = Outbox::default();
         let mut inner = stripe.lock();
-        // A lock of another session may have the same number.
-        if inner.is_of(self.session) {
-            inner.step_locks(stripe, self.client.the_pool(), input, &mut out);
+        let ours = inner.is_of(self.session);
+        if ours {
+            inner.step(&stripe, self.client, Input::Message(message), &mut out);
         }
         drop(inner);
-        self.client.dispatch(stripe, out);
+        self.client.dispatch(&stripe, out);
+        ours
     }
 
     fn acknowledged(&self, job: u64, status: Status) {
@@ -256,24 +252,14 @@ impl CallbackSink<'_> {
             Status::Errno(errno) => Some(errno),
         };
         let mut out = Outbox::default();
-        let input = writeback::Input::Acknowledged { job: writeback::JobId(job), errno };
         {
             let mut inner = stripe.lock();
             if !inner.is_of(self.session) {
                 return; // what this session lost has been reported
             }
-            inner.step_cache(&stripe, self.client.the_pool(), input, &mut out);
-            match errno {
-                // Under the same lock: the fsync whose barrier has just ended cannot look for errors before.
-                Some(errno) => stripe.note_error(errno),
-                None => inner.unsynced = inner.unsynced.or(Some(self.session.epoch)),
-            }
-            out.flush |= inner.cache.wants_flush();
-            inner.answer_glimpses(&stripe, &mut out);
+            inner.step(&stripe, self.client, Input::Answered { job: JobId(job), errno }, &mut out);
         }
-        stripe.changed.notify_all();
         out.freed = true;
-        out.errno = errno;
         self.client.dispatch(&stripe, out);
     }
 }

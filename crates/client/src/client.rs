@@ -11,7 +11,7 @@ use crate::session::{Patience, Receiver, Session};
 use crate::shared::FileShared;
 use crate::statistics::{Counters, Statistics, add};
 use crate::stripe::{Outbox, Stripe, count_grant};
-use ccpfs_dlm::client as dlm;
+use ccpfs_cached_stripe::Input;
 use ccpfs_namespace::Stub;
 use ccpfs_transport::{Address, ConnectOptions};
 use ccpfs_types::limits::RELEASES_MAX;
@@ -402,7 +402,6 @@ impl ClientInner {
 
     fn forget_session(&self, session: &Arc<Session>) {
         let jobs = std::mem::take(&mut session.flushes.lock().expect("no code panics under this lock").jobs);
-        let Some(pool) = self.pool.get() else { return };
         // Stripes of files that were removed may be known by their last flush only.
         let mut stripes: Vec<Arc<Stripe>> = jobs.into_values().collect();
         for file in self.all_files() {
@@ -412,7 +411,7 @@ impl ClientInner {
             let mut out = Outbox::default();
             let mut inner = stripe.lock();
             if inner.is_of(session) {
-                inner.lose(stripe, pool, &mut out);
+                inner.lose(stripe, self, &mut out);
             }
             drop(inner);
             self.dispatch(stripe, out);
@@ -420,20 +419,19 @@ impl ClientInner {
     }
 
     /// An answer to a lock request has arrived.
-    fn granted(&self, resource: ResourceId, input: dlm::Input) {
+    fn granted(&self, resource: ResourceId, message: Message) {
         let Some(stripe) = self.find_stripe(resource) else { return };
         let mut out = Outbox::default();
-        stripe.lock().step_locks(&stripe, self.the_pool(), input, &mut out);
+        stripe.lock().step(&stripe, self, Input::Message(message), &mut out);
         self.dispatch(&stripe, out);
     }
 
     /// Time passes: unused locks age, and dirty data do not stay dirty for ever.
     pub(crate) fn tick(&self) {
-        let Some(pool) = self.pool.get() else { return };
         for file in self.all_files() {
             for stripe in &file.stripes {
                 let mut out = Outbox::default();
-                stripe.lock().step_locks(stripe, pool, dlm::Input::Tick, &mut out);
+                stripe.lock().step(stripe, self, Input::Tick, &mut out);
                 self.dispatch(stripe, out);
             }
         }
@@ -447,15 +445,9 @@ impl Receiver for ClientInner {
         match message {
             Message::Grant { request, resource, granted } => {
                 count_grant(&self.counters, &granted);
-                self.granted(resource, dlm::Input::Granted { request, granted });
+                self.granted(resource, Message::Grant { request, resource, granted });
             }
-            Message::Denied { request, resource, status } => {
-                let errno = match status {
-                    ccpfs_wire::Status::Errno(errno) => errno,
-                    ccpfs_wire::Status::Ok => libc::EPROTO,
-                };
-                self.granted(resource, dlm::Input::Denied { request, errno });
-            }
+            Message::Denied { resource, .. } => self.granted(resource, message),
             Message::Pong { .. } | Message::Goodbye {} => {}
             other => {
                 tracing::warn!(server = %session.address, "unexpected {} on the control connection", other.name())

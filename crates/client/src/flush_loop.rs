@@ -3,10 +3,11 @@
 use crate::client::ClientInner;
 use crate::session::Session;
 use crate::statistics::add;
-use crate::stripe::{Outbox, Stripe};
+use crate::stripe::{Job, Outbox, Stripe};
+use ccpfs_cached_stripe::Input;
 use ccpfs_types::limits::{FLUSH_BYTES_MAX, FLUSH_EXTENTS_MAX};
 use ccpfs_wire::{LockRef, Message, WritePiece, encode_into};
-use ccpfs_writeback::{Effect, Input, JobId};
+use ccpfs_writeback::JobId;
 use std::io::IoSlice;
 use std::sync::{Arc, Weak};
 
@@ -93,7 +94,7 @@ fn flush_one(
 ) -> Result<(), ()> {
     let mut out = Outbox::default();
     let mut runs = Vec::new();
-    let (job, effect, again) = {
+    let (number, job, again) = {
         let mut inner = stripe.lock();
         if !inner.is_of(session) {
             return Ok(()); // the locks are those of another session by now, and so are the data
@@ -104,29 +105,30 @@ fn flush_one(
             inner.queued = false
         }
         // The number is taken under the stripe's lock, so that it is above that of every barrier set before.
-        let job = client.request();
+        let number = client.request();
         let take = Input::Take {
-            job: JobId(job.0),
+            job: JobId(number.0),
             bytes_max: FLUSH_BYTES_MAX,
             pieces_max: FLUSH_EXTENTS_MAX,
-            urgent_only: urgent && !inner.has_barrier(),
+            urgent_only: urgent,
         };
-        let effect = inner.take_job(take, &mut out);
-        if let Some(Effect::Job { pieces, .. }) = &effect {
-            for (extent, _) in pieces {
-                inner.runs(client.the_pool(), *extent, &mut runs);
-            }
+        let job = inner.step_for_job(stripe, client, take, &mut out);
+        for (extent, _) in job.iter().flat_map(|job| &job.pieces) {
+            inner.runs(client.the_pool(), *extent, &mut runs);
         }
-        let more = inner.cache.wants_flush() || (client.wants_room() && inner.cache.dirty_bytes() > 0);
-        (job, effect, more && !runs.is_empty())
+        // What is urgent is queued again when the job has been sent.
+        (out.flush, out.flush_soon) = (false, false);
+        let cached = inner.cached();
+        let more = cached.wants_flush() || (client.wants_room() && cached.cache().dirty_bytes() > 0);
+        (number, job, more && !runs.is_empty())
     };
     client.dispatch(stripe, out);
-    let Some(Effect::Job { pieces, releases, urgent, .. }) = effect else { return Ok(()) };
+    let Some(Job { job, pieces, releases, urgent }) = job else { return Ok(()) };
     session.flushes.lock().expect("no code panics under this lock").jobs.insert(job.0, Arc::clone(stripe));
     let resource = stripe.resource;
     let bytes: u64 = pieces.iter().map(|(extent, _)| extent.length()).sum();
     let message = Message::Write {
-        request: job,
+        request: number,
         urgent,
         pieces: pieces.iter().map(|(extent, sn)| WritePiece { resource, extent: *extent, sn: *sn }).collect(),
         releases: releases.iter().map(|lock| LockRef { resource, lock: *lock }).collect(),

@@ -5,9 +5,10 @@ use crate::error::FsError;
 use crate::session::Session;
 use crate::shared::FileShared;
 use crate::statistics::add;
-use crate::stripe::{Inner, Outbox, Stripe, to_eof};
+use crate::stripe::{Answer, Inner, Outbox, Stripe, to_eof};
+use ccpfs_cached_stripe::{Input, PUT_OFF_MAX, Settings};
 use ccpfs_dlm::client::{self as dlm, Intent, least_restrictive};
-use ccpfs_types::{Extent, LockMode, OperationId, Region, Sn};
+use ccpfs_types::{Extent, LockMode, OperationId, Region};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
@@ -18,28 +19,22 @@ pub(crate) struct Wish {
     pub(crate) extent: Extent,
 }
 
-/// A lock in use on one stripe.
-pub(crate) struct Held {
-    pub(crate) operation: OperationId,
-    pub(crate) sn: Sn,
-    pub(crate) generation: u64,
-}
-
 /// An operation that holds its locks. Must be ended by [`Operation::finish`], or by finishing each stripe.
 pub(crate) struct Operation<'a> {
-    held: Vec<(&'a Arc<Stripe>, Held)>,
+    held: Vec<(&'a Arc<Stripe>, OperationId)>,
 }
 
 impl<'a> Operation<'a> {
-    pub(crate) fn stripes(&self) -> impl Iterator<Item = (&'a Arc<Stripe>, &Held)> {
-        self.held.iter().map(|(stripe, held)| (*stripe, held))
+    /// The stripes, in order, with the number under which the operation uses a lock of each.
+    pub(crate) fn stripes(&self) -> impl Iterator<Item = (&'a Arc<Stripe>, OperationId)> {
+        self.held.iter().copied()
     }
 
     /// Ends the use of all locks.
     pub(crate) fn finish(self, client: &ClientInner) {
         for (stripe, held) in self.held {
             let mut out = Outbox::default();
-            end_use(client, stripe, &mut stripe.lock(), &held, &mut out);
+            end_use(client, stripe, &mut stripe.lock(), held, &mut out);
             client.dispatch(stripe, out);
         }
     }
@@ -50,12 +45,10 @@ pub(crate) fn end_use(
     client: &ClientInner,
     stripe: &Stripe,
     inner: &mut Inner,
-    held: &Held,
+    operation: OperationId,
     out: &mut Outbox,
 ) {
-    if inner.generation == held.generation {
-        inner.step_locks(stripe, client.the_pool(), dlm::Input::Finish { operation: held.operation }, out);
-    }
+    inner.step(stripe, client, Input::Finish { operation }, out);
 }
 
 /// Takes the locks of an operation in stripe order, waiting where others hold them.
@@ -76,9 +69,7 @@ pub(crate) fn begin<'a>(
         let stripe = &file.stripes[index as usize];
         let required = if client.config.lock_whole { Extent::WHOLE } else { extent };
         match acquire(client, stripe, mode, required) {
-            Ok((id, sn, generation)) => {
-                operation.held.push((stripe, Held { operation: id, sn, generation }));
-            }
+            Ok(id) => operation.held.push((stripe, id)),
             Err(error) => {
                 operation.finish(client);
                 return Err(error);
@@ -94,13 +85,12 @@ fn acquire(
     stripe: &Arc<Stripe>,
     mode: LockMode,
     extent: Extent,
-) -> Result<(OperationId, Sn, u64), FsError> {
+) -> Result<OperationId, FsError> {
     let operation = client.operation();
     let mut out = Outbox::default();
     let mut inner = with_locks(client, stripe)?;
-    let generation = inner.generation;
     let required = Region::from(extent);
-    let input = dlm::Input::Acquire {
+    let input = Input::Acquire {
         operation,
         mode,
         required,
@@ -108,12 +98,12 @@ fn acquire(
         request: client.request(),
         try_only: false,
     };
-    inner.step_locks(stripe, client.the_pool(), input, &mut out);
-    if let Some(answer) = inner.take_answer(operation) {
+    inner.step(stripe, client, input, &mut out);
+    if let Some(Answer::Lock(answer)) = inner.take_answer(operation) {
         drop(inner);
         add(&client.counters.lock_hits, 1);
-        let (_, sn) = answer.map_err(|errno| FsError::Server { operation: "lock", errno })?;
-        return Ok((operation, sn, generation));
+        answer.map_err(|errno| FsError::Server { operation: "lock", errno })?;
+        return Ok(operation);
     }
     let session = inner.live_session();
     drop(inner);
@@ -121,8 +111,7 @@ fn acquire(
     client.dispatch(stripe, out);
     let answer = wait(client, stripe, session.as_ref(), operation);
     add(&client.counters.lock_wait_ns, u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
-    let (sn, generation) = answer?;
-    Ok((operation, sn, generation))
+    answer.map(|()| operation)
 }
 
 /// Waits for the answer to a request: the waiting thread receives it itself.
@@ -131,11 +120,10 @@ fn wait(
     stripe: &Arc<Stripe>,
     session: Option<&Arc<Session>>,
     operation: OperationId,
-) -> Result<(Sn, u64), FsError> {
-    let answered = || {
-        let mut inner = stripe.lock();
-        let generation = inner.generation;
-        inner.take_answer(operation).map(|answer| answer.map(|(_, sn)| (sn, generation)))
+) -> Result<(), FsError> {
+    let answered = || match stripe.lock().take_answer(operation)? {
+        Answer::Lock(answer) => Some(answer.map(drop)),
+        Answer::Missing(_) | Answer::Ask(_) | Answer::Measured(..) | Answer::Void => None,
     };
     let lost = || FsError::ServerLost { address: client.targets[stripe.target as usize].clone() };
     // Without a session it ended while we asked.
@@ -158,7 +146,7 @@ fn with_locks<'a>(client: &ClientInner, stripe: &'a Arc<Stripe>) -> Result<Mutex
         return Ok(inner);
     }
     drop(inner);
-    let pool = client.pool()?;
+    client.pool()?;
     loop {
         let session = client.session(stripe.target)?;
         let mut inner = stripe.lock();
@@ -169,13 +157,14 @@ fn with_locks<'a>(client: &ClientInner, stripe: &'a Arc<Stripe>) -> Result<Mutex
             continue; // ended since: another one
         }
         // From here on whoever ends the session finds the stripe among those that have to forget it.
-        let settings = dlm::Settings {
+        let locks = dlm::Settings {
             policy: session.policy,
             locks_max: client.config.lock_count_max,
             age_ticks_max: client.config.lock_age_max_s.div_ceil(crate::client::TICK.as_secs()),
         };
+        let settings = Settings { locks, put_off_max: PUT_OFF_MAX, epoch: session.epoch };
         let mut out = Outbox::default();
-        inner.begin_session(stripe, pool, &session, settings, &mut out);
+        inner.begin_session(stripe, client, &session, settings, &mut out);
         drop(inner);
         client.dispatch(stripe, out);
         let inner = stripe.lock();

@@ -2,22 +2,19 @@
 
 use crate::client::{ClientInner, unexpected};
 use crate::error::FsError;
-use crate::operation::{self, Held, Operation, Wish};
+use crate::operation::{self, Operation, Wish};
 use crate::session::Session;
 use crate::shared::FileShared;
 use crate::statistics::add;
-use crate::stripe::{Inner, Outbox, Stripe, local};
+use crate::stripe::{Answer, Outbox, Stripe, local};
+use ccpfs_cached_stripe::Input;
 use ccpfs_dlm::client::Intent;
 use ccpfs_types::limits::{FILE_BYTES_MAX, READ_BYTES_MAX};
-use ccpfs_types::{Extent, Layout, RequestId};
+use ccpfs_types::{Extent, Layout, OperationId, RequestId};
 use ccpfs_wire::{Message, Status};
-use ccpfs_writeback::{Input, Readable};
+use ccpfs_writeback::Readable;
 use std::io::IoSliceMut;
-use std::sync::{Arc, MutexGuard};
-use std::time::Duration;
-
-/// A wait that is bounded only to notice a lost session.
-const RECHECK: Duration = Duration::from_millis(500);
+use std::sync::Arc;
 
 /// Reads into the buffers at `offset`, as one atomic read. `sequential` allows fetching more than asked for.
 pub(crate) fn read(
@@ -76,9 +73,9 @@ fn read_chunk(
     let layout = file.stub.layout;
     let mut pinned: Vec<Place<'_>> = Vec::new();
     let result = (|| {
-        for (stripe, held) in operation.stripes() {
+        for (stripe, operation) in operation.stripes() {
             let Some(part) = local(layout, stripe, extent) else { continue };
-            let place = Place { stripe, held, extent: part };
+            let place = Place { stripe, operation, extent: part };
             pin(client, stripe, part)?;
             pinned.push(place);
             let ahead = if sequential { client.config.read_ahead_bytes } else { 0 };
@@ -100,9 +97,9 @@ fn read_chunk(
         }
     })();
     let mut still_ours = true;
-    for Place { stripe, held, extent } in &pinned {
+    for Place { stripe, operation, extent } in &pinned {
         let mut inner = stripe.lock();
-        still_ours &= inner.generation == held.generation;
+        still_ours &= inner.cached().holds(*operation);
         inner.doubt(*extent);
         inner.unpin(client.the_pool(), *extent);
     }
@@ -117,7 +114,7 @@ fn read_chunk(
 #[derive(Clone, Copy)]
 struct Place<'a> {
     stripe: &'a Arc<Stripe>,
-    held: &'a Held,
+    operation: OperationId,
     extent: Extent,
 }
 
@@ -137,16 +134,23 @@ fn lost(client: &ClientInner, stripe: &Stripe) -> FsError {
 }
 
 /// Fetches what is missing. True if all bytes are there now, false if the stripe ended before.
-fn fill(client: &ClientInner, place: &Place<'_>, ahead: u64) -> Result<bool, FsError> {
-    let stripe = place.stripe;
-    let (inner, missing) = wait_readable(client, place, stripe.lock())?;
-    if missing.is_empty() {
+fn fill(client: &ClientInner, place: &Place<'_>, ahead_bytes: u64) -> Result<bool, FsError> {
+    let Place { stripe, operation, extent } = *place;
+    let look = Input::Look { operation, extent, ahead_bytes };
+    let Answer::Missing(wanted) = stripe.ask(client, operation, look) else {
+        return Err(lost(client, stripe));
+    };
+    if wanted.is_empty() {
         return Ok(true);
     }
-    let wanted = with_read_ahead(&inner, place, missing, ahead);
     // Only over the session that the lock is from: under another one nobody is kept from writing.
-    let session = inner.live_session().ok_or_else(|| lost(client, stripe))?;
-    drop(inner);
+    let session = {
+        let inner = stripe.lock();
+        inner
+            .live_session()
+            .filter(|_| inner.cached().holds(operation))
+            .ok_or_else(|| lost(client, stripe))?
+    };
     let mut requests: Vec<Fetch> = Vec::new();
     let mut failed = None;
     for extent in wanted.iter().flat_map(|extent| split(*extent)) {
@@ -171,43 +175,6 @@ fn fill(client: &ClientInner, place: &Place<'_>, ahead: u64) -> Result<bool, FsE
         Some(error) => Err(error),
         None => Ok(complete),
     }
-}
-
-/// What is missing of the extent, once nothing of it is on its way out under an older lock.
-fn wait_readable<'a>(
-    client: &ClientInner,
-    place: &Place<'a>,
-    mut inner: MutexGuard<'a, Inner>,
-) -> Result<(MutexGuard<'a, Inner>, Vec<Extent>), FsError> {
-    loop {
-        if inner.generation != place.held.generation {
-            return Err(lost(client, place.stripe));
-        }
-        match inner.cache.readable(place.extent) {
-            Readable::All => return Ok((inner, Vec::new())),
-            Readable::Missing(missing) => return Ok((inner, missing)),
-            Readable::Wait => {
-                let changed = &place.stripe.changed;
-                inner = changed.wait_timeout(inner, RECHECK).expect("a rule's invariant was broken").0;
-            }
-        }
-    }
-}
-
-/// The missing parts and, behind the last of them, as much as a sequential reader will want next and our lock covers: no
-/// other lock, because that one may come and go before the answer is here.
-fn with_read_ahead(inner: &Inner, place: &Place<'_>, mut missing: Vec<Extent>, ahead: u64) -> Vec<Extent> {
-    let next = Extent::with_length(place.extent.end(), ahead);
-    let covers = |next: Extent| {
-        let region = inner.locks.as_ref().and_then(|locks| locks.in_use_by(place.held.operation));
-        region.is_some_and(|region| region.contains(&next.into()))
-    };
-    if let Some(next) = next.filter(|next| next.end() < FILE_BYTES_MAX && covers(*next))
-        && let Readable::Missing(more) = inner.cache.readable(next)
-    {
-        missing.extend(more);
-    }
-    missing
 }
 
 /// Parts that one request can carry.
@@ -293,30 +260,29 @@ fn finish_fetch(
 
 /// Marks fetched bytes valid: our lock covers them since before they were asked for. True if they are all of the extent.
 fn fetched(client: &ClientInner, place: &Place<'_>, extent: Extent, bytes: u64) -> Result<bool, FsError> {
-    let Place { stripe, held, .. } = *place;
+    let Place { stripe, operation, .. } = *place;
     let mut out = Outbox::default();
     let mut inner = stripe.lock();
-    if inner.generation != held.generation {
-        return Err(lost(client, stripe));
-    }
-    if let Some(extent) = Extent::with_length(extent.start(), bytes.min(extent.length())) {
-        inner.step_cache(stripe, client.the_pool(), Input::Fetched { extent, sn: held.sn }, &mut out);
-    }
+    let got = Extent::with_length(extent.start(), bytes.min(extent.length()));
+    let ours = match got.map(|extent| Input::Fetched { operation, extent }) {
+        Some(fetched) => inner.mark(stripe, client, (operation, fetched), &mut out),
+        None => inner.cached().holds(operation),
+    };
     drop(inner);
     client.dispatch(stripe, out);
-    Ok(bytes >= extent.length())
+    if ours { Ok(bytes >= extent.length()) } else { Err(lost(client, stripe)) }
 }
 
 /// Fills the missing bytes below `length` with zeros: a hole of the file.
 fn zero(client: &ClientInner, place: &Place<'_>, length: u64) -> Result<(), FsError> {
-    let Place { stripe, held, extent } = *place;
+    let Place { stripe, operation, extent } = *place;
     let Some(hole) = Extent::new(extent.start(), extent.end().min(length)) else { return Ok(()) };
     let mut out = Outbox::default();
     let mut inner = stripe.lock();
-    if inner.generation != held.generation {
+    if !inner.cached().holds(operation) {
         return Err(lost(client, stripe));
     }
-    if let Readable::Missing(missing) = inner.cache.readable(hole) {
+    if let Readable::Missing(missing) = inner.cached().cache().readable(hole) {
         for extent in missing {
             let mut runs = Vec::new();
             inner.runs(client.the_pool(), extent, &mut runs);
@@ -324,7 +290,7 @@ fn zero(client: &ClientInner, place: &Place<'_>, length: u64) -> Result<(), FsEr
                 // SAFETY: pinned pages; the bytes are not valid, so nobody reads them, and our range lock keeps writers out.
                 unsafe { std::ptr::write_bytes(start, 0, length) };
             }
-            inner.step_cache(stripe, client.the_pool(), Input::Fetched { extent, sn: held.sn }, &mut out);
+            inner.step(stripe, client, Input::Fetched { operation, extent }, &mut out);
         }
     }
     drop(inner);
@@ -344,7 +310,7 @@ fn copy_out(
             pinned.iter().find(|p| p.stripe.resource.stripe == piece.stripe).expect("every piece is pinned");
         let mut runs = Vec::new();
         let inner = place.stripe.lock();
-        if inner.generation != place.held.generation {
+        if !inner.cached().holds(place.operation) {
             return Err(lost(client, place.stripe));
         }
         inner.runs(client.the_pool(), piece.extent, &mut runs);

@@ -5,8 +5,9 @@ use crate::error::FsError;
 use crate::flush_loop;
 use crate::reserve::{Reservation, Reservations};
 use crate::stripe::{Outbox, Stripe};
+use ccpfs_cached_stripe::Input;
 use ccpfs_types::Layout;
-use ccpfs_writeback::{Budget, Input, Verdict};
+use ccpfs_writeback::{Budget, Verdict};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -80,7 +81,7 @@ impl ClientInner {
     pub(crate) fn flush_everything(&self) {
         for file in self.all_files() {
             for stripe in &file.stripes {
-                let dirty = stripe.lock().cache.dirty_bytes() > 0;
+                let dirty = stripe.lock().cached().cache().dirty_bytes() > 0;
                 if dirty {
                     flush_loop::schedule(self, stripe, false);
                 }
@@ -94,8 +95,8 @@ impl ClientInner {
             for stripe in &file.stripes {
                 let mut out = Outbox::default();
                 let mut inner = stripe.lock();
-                if inner.cache.dirty_bytes() > 0 {
-                    inner.step_cache(stripe, self.the_pool(), Input::Retry, &mut out);
+                if inner.cached().cache().dirty_bytes() > 0 {
+                    inner.step(stripe, self, Input::Retry, &mut out);
                 }
                 drop(inner);
                 self.dispatch(stripe, out);
@@ -182,7 +183,7 @@ impl ClientInner {
                 let mut out = Outbox::default();
                 let mut inner = stripe.lock();
                 let before = inner.page_count();
-                inner.reclaim(stripe, self.the_pool(), &mut out);
+                inner.reclaim(stripe, self, &mut out);
                 freed += before - inner.page_count();
                 drop(inner);
                 out.freed = false;

@@ -6,13 +6,14 @@ use crate::operation::{self, Wish};
 use crate::range_lock::RangeLock;
 use crate::session::Session;
 use crate::statistics::add;
-use crate::stripe::{Outbox, Stripe};
-use ccpfs_dlm::client::{self as dlm, Intent};
+use crate::stripe::{Answer, Outbox, Stripe};
+use ccpfs_cached_stripe::Input;
+use ccpfs_dlm::client::Intent;
 use ccpfs_namespace::Stub;
 use ccpfs_types::limits::FILE_BYTES_MAX;
-use ccpfs_types::{Extent, RequestId, ResourceId};
+use ccpfs_types::{Extent, OperationId, RequestId, ResourceId};
 use ccpfs_wire::{Message, Status};
-use ccpfs_writeback::{BarrierId, Input, JobId};
+use ccpfs_writeback::{BarrierId, JobId};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -84,20 +85,20 @@ impl FileShared {
         for stripe in &self.stripes {
             let mut out = Outbox::default();
             let mut inner = stripe.lock();
-            if inner.cache.unacknowledged_end() == 0 {
+            if inner.cached().cache().unacknowledged_end() == 0 {
                 continue;
             }
             let barrier = BarrierId(client.request().0);
             let next_job = JobId(client.peek_number());
             let input = Input::Barrier { barrier, next_job };
-            inner.set_barrier(stripe, client.the_pool(), input, &mut out);
+            inner.step(stripe, client, input, &mut out);
             drop(inner);
             waiting.push((stripe, barrier));
             client.dispatch(stripe, out);
         }
         for (stripe, barrier) in waiting {
             let mut inner = stripe.lock();
-            while inner.is_waiting(barrier) {
+            while inner.cached().cache().waits_for(barrier) {
                 inner = stripe.wait(inner);
             }
         }
@@ -118,21 +119,18 @@ impl FileShared {
         for session in sessions {
             let stripes: Vec<_> =
                 self.stripes.iter().filter(|stripe| stripe.target == session.target).collect();
-            let mut covered = Vec::new();
+            let operation = client.operation();
             for stripe in &stripes {
-                match stripe.lock().unsynced.take() {
-                    Some(epoch) if epoch != session.epoch => self.record_error(libc::EIO),
-                    Some(epoch) => covered.push((*stripe, epoch)),
-                    None => {}
-                }
+                let mut out = Outbox::default();
+                stripe.lock().step(stripe, client, Input::Sync { operation, epoch: session.epoch }, &mut out);
             }
             let request = client.request();
             let resources = stripes.iter().map(|stripe| stripe.resource).collect();
             let message = Message::Sync { request, resources };
             let sent = session.send_request(request, &message, Vec::new());
-            requests.push((session, request, sent, covered));
+            requests.push((session, request, sent, operation, stripes));
         }
-        for (session, request, sent, covered) in requests {
+        for (session, request, sent, operation, stripes) in requests {
             let answer = match sent {
                 Ok(()) => {
                     client.wait_reply(&session, request).and_then(|(message, _)| done(&message, "fsync"))
@@ -142,10 +140,9 @@ impl FileShared {
                     Err(error)
                 }
             };
-            if answer.is_err() {
-                for (stripe, epoch) in covered {
-                    stripe.lock().unsynced = Some(epoch);
-                }
+            let synced = Input::Synced { operation, stored: answer.is_ok() };
+            for stripe in stripes {
+                stripe.lock().step(stripe, client, synced.clone(), &mut Outbox::default());
             }
             result = result.and(answer);
         }
@@ -168,15 +165,10 @@ impl FileShared {
         for stripe in &self.stripes {
             // Our own unflushed data first: what is acknowledged afterwards the server knows when it is asked. Data
             // whose lock went with them do not count: their flush must be answered before.
-            let mut inner = stripe.lock();
-            if let Some(last) = inner.cache.last_leaving() {
-                while inner.cache.is_leaving(last) {
-                    inner = stripe.wait(inner);
-                }
-            }
-            let end = inner.cache.unacknowledged_end();
-            attributes.modified_ns = attributes.modified_ns.max(inner.modified_ns);
-            drop(inner);
+            let operation = client.operation();
+            let answer = stripe.ask(client, operation, Input::Measure { operation });
+            let Answer::Measured(end, modified_ns) = answer else { unreachable!("a measure is measured") };
+            attributes.modified_ns = attributes.modified_ns.max(modified_ns);
             attributes.size = attributes.size.max(self.stub.layout.file_size(stripe.resource.stripe, end));
             let request = client.request();
             let message = Message::Glimpse { request, resource: stripe.resource };
@@ -219,9 +211,9 @@ impl FileShared {
         let wish = Wish { intent: Intent::ReadThenWrite, extent: above };
         let operation = operation::begin(client, self, &wish)?;
         let mut result = Ok(());
-        for (stripe, held) in operation.stripes() {
+        for (stripe, operation) in operation.stripes() {
             let length = self.stub.layout.stripe_length(stripe.resource.stripe, size);
-            let answer = truncate_stripe(client, stripe, length, held);
+            let answer = truncate_stripe(client, stripe, length, operation);
             result = result.and(answer);
         }
         operation.finish(client);
@@ -233,14 +225,7 @@ impl FileShared {
         for stripe in &self.stripes {
             let mut out = Outbox::default();
             let mut inner = stripe.lock();
-            if inner.locks.is_some() {
-                inner.step_locks(
-                    stripe,
-                    client.the_pool(),
-                    dlm::Input::Shrink { count: usize::MAX },
-                    &mut out,
-                );
-            }
+            inner.step(stripe, client, Input::Shrink { count: usize::MAX }, &mut out);
             drop(inner);
             client.dispatch(stripe, out);
         }
@@ -248,10 +233,7 @@ impl FileShared {
 
     /// Whether nothing of the file is cached, locked, or under way here.
     pub(crate) fn is_idle(&self) -> bool {
-        self.stripes.iter().all(|stripe| {
-            let inner = stripe.lock();
-            inner.cache.is_empty() && inner.locks.as_ref().is_none_or(dlm::Locks::is_idle)
-        })
+        self.stripes.iter().all(|stripe| stripe.lock().cached().is_idle())
     }
 
     /// Tells the servers that the file is gone, and forgets it.
@@ -259,8 +241,8 @@ impl FileShared {
         for stripe in &self.stripes {
             let mut out = Outbox::default();
             let mut inner = stripe.lock();
-            if inner.cache.unacknowledged_end() > 0 || inner.page_count() > 0 {
-                inner.step_cache(stripe, client.the_pool(), Input::Truncated { length: 0 }, &mut out);
+            if inner.cached().cache().unacknowledged_end() > 0 || inner.page_count() > 0 {
+                inner.step(stripe, client, Input::Remove, &mut out);
             }
             drop(inner);
             client.dispatch(stripe, out);
@@ -292,24 +274,17 @@ fn truncate_stripe(
     client: &ClientInner,
     stripe: &Arc<Stripe>,
     length: u64,
-    held: &operation::Held,
+    operation: OperationId,
 ) -> Result<(), FsError> {
-    let mut out = Outbox::default();
-    let session;
-    {
-        let mut inner = stripe.lock();
-        // A flush of the same lock must not arrive after the cut: both have the same number (I4).
-        while inner.cache.in_flight_above(length) && inner.generation == held.generation {
-            inner = stripe.wait(inner);
-        }
-        let lost = || FsError::ServerLost { address: client.targets[stripe.target as usize].clone() };
-        // Only over the session that the lock is from: under another one it is not ours to cut.
-        session = inner.live_session().filter(|_| inner.generation == held.generation).ok_or_else(lost)?;
-        inner.step_cache(stripe, client.the_pool(), Input::Truncated { length }, &mut out);
-    }
-    client.dispatch(stripe, out);
+    let lost = || FsError::ServerLost { address: client.targets[stripe.target as usize].clone() };
     let request = client.request();
-    let message = Message::Truncate { request, resource: stripe.resource, length, sn: held.sn };
+    let cut = Input::Truncate { operation, length, request };
+    let Answer::Ask(message) = stripe.ask(client, operation, cut) else { return Err(lost()) };
+    // Only over the session that the lock is from: under another one it is not ours to cut.
+    let session = {
+        let inner = stripe.lock();
+        inner.live_session().filter(|_| inner.cached().holds(operation)).ok_or_else(lost)?
+    };
     let sent = session.send_request(request, &message, Vec::new());
     sent.inspect_err(|_| client.session_lost(&session))?;
     let (message, _) = client.wait_reply(&session, request)?;

@@ -1,21 +1,19 @@
-//! One stripe of an open file: its locks, its cached bytes and their pages, under one mutex.
+//! One stripe of an open file: its locks and cached bytes, which are a machine of their own, and their pages, under one mutex.
 //!
-//! The rules decide; this file lets their effects meet: what the lock rule wants flushed goes to the write-back rule,
-//! what that has flushed goes back, and messages and work for other threads collect in an [`Outbox`].
+//! The machine decides; this file keeps the memory, hands answers to the threads that wait for them, and collects messages
+//! and work for other threads in an [`Outbox`].
 
+use crate::client::ClientInner;
 use crate::pages::{PAGE_BYTES, PageId, Pool};
 use crate::session::Session;
 use crate::shared::FileShared;
 use crate::statistics::{Counters, add};
-use ccpfs_dlm::client as dlm;
+use ccpfs_cached_stripe::{CachedStripe, Effect, Input, Settings};
 use ccpfs_types::{Extent, Layout, LockId, OperationId, Region, ResourceId, Sn};
-use ccpfs_wire::{LockRef, Message};
-use ccpfs_writeback as writeback;
+use ccpfs_wire::{Channel, LockRef, Message};
+use ccpfs_writeback::JobId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
-
-/// Canceled locks of a stripe whose flush nobody waits for, before some are flushed: bounds the servers' lock tables.
-const PUT_OFF_MAX: usize = 256;
 
 /// What a step leaves to do once the mutex is free.
 #[derive(Default)]
@@ -40,8 +38,27 @@ pub(crate) struct Outbox {
     pub(crate) dirty_delta: i64,
 }
 
-/// How the wait for a lock ended.
-pub(crate) type Answer = Result<(LockId, Sn), i32>;
+/// What an operation waited for.
+pub(crate) enum Answer {
+    /// Its lock, or why there is none.
+    Lock(Result<(LockId, Sn), i32>),
+    /// What it must fetch to read.
+    Missing(Vec<Extent>),
+    /// The request that it may send.
+    Ask(Message),
+    /// How far the data of this client reach, and when they were written.
+    Measured(u64, i64),
+    /// Its lock was lost.
+    Void,
+}
+
+/// A flush to send.
+pub(crate) struct Job {
+    pub(crate) job: JobId,
+    pub(crate) pieces: Vec<(Extent, Sn)>,
+    pub(crate) releases: Vec<LockId>,
+    pub(crate) urgent: bool,
+}
 
 struct Slot {
     page: PageId,
@@ -55,26 +72,17 @@ struct Slot {
 pub(crate) struct Inner {
     /// The session whose locks these are, and under which everything cached was got. Replaced only by [`Inner::lose`].
     session: Option<Arc<Session>>,
-    /// None until the first lock is asked for: the server's policy must be known.
-    pub(crate) locks: Option<dlm::Locks>,
-    pub(crate) cache: writeback::Stripe,
+    cached: CachedStripe,
     slots: BTreeMap<u64, Slot>,
     /// Answers that no thread has picked up yet.
     answers: Vec<(OperationId, Answer)>,
-    barriers: Vec<writeback::BarrierId>,
-    /// Glimpses that cannot be answered before a flush up to this number is.
-    glimpses: Vec<(u64, writeback::JobId)>,
-    /// Rises when all locks are lost: an operation that began before must not mark anything dirty.
-    pub(crate) generation: u64,
-    /// The life of the server that has acknowledged data which no fsync has covered: the first one, if there are several.
-    pub(crate) unsynced: Option<u64>,
+    /// Threads that wait for [`Stripe::changed`].
+    waiting: u32,
     /// In the session's queue of urgent, of other flushes.
     pub(crate) queued_urgent: bool,
     pub(crate) queued: bool,
-    /// When the last byte was written, nanoseconds since 1970.
-    pub(crate) modified_ns: i64,
-    lock_effects: Vec<dlm::Effect>,
-    cache_effects: Vec<writeback::Effect>,
+    /// Empty between steps: kept for its memory.
+    effects: Vec<Effect>,
 }
 
 /// One stripe of an open file.
@@ -84,27 +92,21 @@ pub(crate) struct Stripe {
     pub(crate) target: u32,
     pub(crate) file: Weak<FileShared>,
     inner: Mutex<Inner>,
-    /// Answers, acknowledgements and barriers.
-    pub(crate) changed: Condvar,
+    /// Answers that threads wait for here, and barriers that are done.
+    changed: Condvar,
 }
 
 impl Stripe {
     pub(crate) fn new(resource: ResourceId, target: u32, file: Weak<FileShared>) -> Stripe {
         let inner = Inner {
             session: None,
-            locks: None,
-            cache: writeback::Stripe::new(),
+            cached: CachedStripe::new(resource),
             slots: BTreeMap::new(),
             answers: Vec::new(),
-            barriers: Vec::new(),
-            glimpses: Vec::new(),
-            generation: 0,
-            unsynced: None,
+            waiting: 0,
             queued_urgent: false,
             queued: false,
-            modified_ns: 0,
-            lock_effects: Vec::new(),
-            cache_effects: Vec::new(),
+            effects: Vec::new(),
         };
         Stripe { resource, target, file, inner: Mutex::new(inner), changed: Condvar::new() }
     }
@@ -120,8 +122,37 @@ impl Stripe {
         }
     }
 
-    pub(crate) fn wait<'a>(&self, inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
-        self.changed.wait(inner).expect("a rule's invariant was broken under this lock")
+    /// Waits until something has changed.
+    pub(crate) fn wait<'a>(&self, mut inner: MutexGuard<'a, Inner>) -> MutexGuard<'a, Inner> {
+        inner.waiting += 1;
+        let mut inner = self.changed.wait(inner).expect("a rule's invariant was broken under this lock");
+        inner.waiting -= 1;
+        inner
+    }
+
+    /// Gives the machine something that an operation waits for, and waits for the answer: at the latest, the loss of the session.
+    pub(crate) fn ask(
+        self: &Arc<Stripe>,
+        client: &ClientInner,
+        operation: OperationId,
+        input: Input,
+    ) -> Answer {
+        let mut out = Outbox::default();
+        let mut inner = self.lock();
+        inner.step(self, client, input, &mut out);
+        let at_once = inner.take_answer(operation);
+        drop(inner);
+        client.dispatch(self, out);
+        if let Some(answer) = at_once {
+            return answer;
+        }
+        let mut inner = self.lock();
+        loop {
+            match inner.take_answer(operation) {
+                Some(answer) => return answer,
+                None => inner = self.wait(inner),
+            }
+        }
     }
 }
 
@@ -138,228 +169,151 @@ impl Inner {
 
     /// Whether locks can be found or asked for: there is a session, and it has not ended.
     pub(crate) fn is_ready(&self) -> bool {
-        self.locks.is_some() && self.session.as_ref().is_some_and(|session| !session.is_dead())
+        self.session.as_ref().is_some_and(|session| !session.is_dead())
+    }
+
+    /// The locks and data, to look at.
+    pub(crate) fn cached(&self) -> &CachedStripe {
+        &self.cached
     }
 
     /// Begins with the locks of a session. What was there of an earlier one is lost.
     pub(crate) fn begin_session(
         &mut self,
         stripe: &Stripe,
-        pool: &Pool,
+        client: &ClientInner,
         session: &Arc<Session>,
-        settings: dlm::Settings,
+        settings: Settings,
         out: &mut Outbox,
     ) {
         if self.session.is_some() {
-            self.lose(stripe, pool, out);
+            self.lose(stripe, client, out);
         }
         self.session = Some(Arc::clone(session));
-        self.locks = Some(dlm::Locks::new(settings));
+        self.step(stripe, client, Input::Begin { settings }, out);
     }
 
-    /// Notes in the outbox whom its messages are for.
-    fn address(&self, out: &mut Outbox) {
+    /// Gives the machine an input and carries out what follows, as far as it concerns this stripe.
+    pub(crate) fn step(&mut self, stripe: &Stripe, client: &ClientInner, input: Input, out: &mut Outbox) {
+        let job = self.step_for_job(stripe, client, input, out);
+        assert!(job.is_none(), "jobs are only made by taking them");
+    }
+
+    /// As [`Inner::step`]; with the flush to send, if the input takes one and there is one.
+    pub(crate) fn step_for_job(
+        &mut self,
+        stripe: &Stripe,
+        client: &ClientInner,
+        input: Input,
+        out: &mut Outbox,
+    ) -> Option<Job> {
+        let before = self.cached.cache().dirty_bytes();
+        let mut effects = std::mem::take(&mut self.effects);
+        self.cached.step(input, &mut effects);
+        let mut job = None;
+        for effect in effects.drain(..) {
+            job = self.carry_out(stripe, client, effect, out).or(job);
+        }
+        self.effects = effects;
+        out.dirty_delta += self.cached.cache().dirty_bytes().cast_signed() - before.cast_signed();
+        out.flush |= self.cached.wants_flush();
+        out.flush_soon |= self.cached.wants_flush_soon();
         let messages = !(out.control.is_empty() && out.callback.is_empty() && out.releases.is_empty());
         if messages && out.session.is_none() {
             out.session.clone_from(&self.session);
         }
-    }
-
-    /// Gives the lock rule an input and carries out what follows, as far as it concerns this stripe.
-    pub(crate) fn step_locks(&mut self, stripe: &Stripe, pool: &Pool, input: dlm::Input, out: &mut Outbox) {
-        let Some(locks) = self.locks.as_mut() else { return };
-        locks.step(input, &mut self.lock_effects);
-        self.carry_out(stripe, pool, out);
-    }
-
-    /// Likewise for the write-back rule.
-    pub(crate) fn step_cache(
-        &mut self,
-        stripe: &Stripe,
-        pool: &Pool,
-        input: writeback::Input,
-        out: &mut Outbox,
-    ) {
-        let before = self.cache.dirty_bytes();
-        self.cache.step(input, &mut self.cache_effects);
-        self.note_dirty(before, out);
-        if !self.cache_effects.is_empty() {
-            self.carry_out(stripe, pool, out);
-        }
-    }
-
-    /// A flush to send, if there is one: its pieces and releases.
-    pub(crate) fn take_job(
-        &mut self,
-        input: writeback::Input,
-        out: &mut Outbox,
-    ) -> Option<writeback::Effect> {
-        let before = self.cache.dirty_bytes();
-        self.cache.step(input, &mut self.cache_effects);
-        self.note_dirty(before, out);
-        let job = self.cache_effects.pop();
-        assert!(self.cache_effects.is_empty(), "taking a job has one effect at most");
         job
     }
 
-    fn note_dirty(&mut self, before: u64, out: &mut Outbox) {
-        out.dirty_delta += self.cache.dirty_bytes().cast_signed() - before.cast_signed();
-    }
-
-    fn carry_out(&mut self, stripe: &Stripe, pool: &Pool, out: &mut Outbox) {
-        loop {
-            let lock_effects = std::mem::take(&mut self.lock_effects);
-            let cache_effects = std::mem::take(&mut self.cache_effects);
-            if lock_effects.is_empty() && cache_effects.is_empty() {
-                // Keep the allocation for the next step.
-                self.lock_effects = lock_effects;
-                self.cache_effects = cache_effects;
-                break;
-            }
-            for effect in lock_effects {
-                self.lock_effect(stripe, effect, out);
-            }
-            for effect in cache_effects {
-                self.cache_effect(stripe, pool, effect, out);
-            }
-        }
-        out.flush |= self.cache.wants_flush();
-        out.flush_soon |= self.cache.put_off_count() > PUT_OFF_MAX;
-        self.address(out);
-    }
-
-    fn lock_effect(&mut self, stripe: &Stripe, effect: dlm::Effect, out: &mut Outbox) {
-        let resource = stripe.resource;
+    fn carry_out(
+        &mut self,
+        stripe: &Stripe,
+        client: &ClientInner,
+        effect: Effect,
+        out: &mut Outbox,
+    ) -> Option<Job> {
         match effect {
-            dlm::Effect::Use { operation, lock, sn } => {
-                self.answers.push((operation, Ok((lock, sn))));
-                stripe.changed.notify_all();
+            Effect::Answer { operation, answer } => self.answers.push((operation, Answer::Lock(answer))),
+            Effect::Void { operation } => self.answer(stripe, operation, Answer::Void),
+            Effect::Ask { operation, message } => self.answer(stripe, operation, Answer::Ask(message)),
+            Effect::Missing { operation, extents } => {
+                self.answer(stripe, operation, Answer::Missing(extents));
             }
-            dlm::Effect::Refused { operation, errno } => {
-                self.answers.push((operation, Err(errno)));
-                stripe.changed.notify_all();
+            Effect::Measured { operation, end, modified_ns } => {
+                self.answer(stripe, operation, Answer::Measured(end, modified_ns));
             }
-            dlm::Effect::Enqueue { request, mode, required, desired, try_only } => {
-                out.control.push(Message::Enqueue { request, resource, mode, required, desired, try_only });
+            Effect::Send { channel: Channel::Control, message } => out.control.push(message),
+            Effect::Send { channel: Channel::Callback | Channel::Bulk, message } => {
+                out.callback.push(message);
             }
-            dlm::Effect::RevokeAck { lock, mode } => {
-                out.callback.push(Message::RevokeAck { resource, lock, mode })
+            Effect::Release { lock } => out.releases.push(lock),
+            Effect::Job { job, pieces, releases, urgent } => {
+                return Some(Job { job, pieces, releases, urgent });
             }
-            dlm::Effect::Convert { lock, mode } => {
-                out.callback.push(Message::Convert { resource, lock, mode })
-            }
-            dlm::Effect::Flush { lock, region, sn, release, urgent } => {
-                let extent = region.bounds();
-                self.cache_step(writeback::Input::Flush { lock, extent, sn, release, urgent }, out);
-            }
-            dlm::Effect::Hurry { lock } => self.cache_step(writeback::Input::Hurry { lock }, out),
-            dlm::Effect::Release { lock, region, sn } => {
-                self.cache_step(writeback::Input::Forget { extent: region.bounds(), sn }, out);
-                out.releases.push(LockRef { resource, lock });
-            }
-        }
-    }
-
-    fn cache_step(&mut self, input: writeback::Input, out: &mut Outbox) {
-        let before = self.cache.dirty_bytes();
-        self.cache.step(input, &mut self.cache_effects);
-        self.note_dirty(before, out);
-    }
-
-    fn cache_effect(&mut self, stripe: &Stripe, pool: &Pool, effect: writeback::Effect, out: &mut Outbox) {
-        match effect {
-            writeback::Effect::Job { .. } => unreachable!("jobs are only made by taking them"),
-            writeback::Effect::Flushed { lock, released } => {
-                if let Some(locks) = self.locks.as_mut() {
-                    locks.step(dlm::Input::Flushed { lock, released }, &mut self.lock_effects);
+            Effect::Forgotten { extent } => {
+                out.freed = true;
+                if !self.slots.is_empty() {
+                    self.free_pages(client.the_pool(), extent);
                 }
             }
-            writeback::Effect::Forgotten { extent } => {
-                out.freed = true;
-                self.free_pages(pool, extent);
+            Effect::BarrierDone { .. } => self.notify(stripe),
+            Effect::DataLost { extent, errno } => {
+                tracing::debug!(stripe = stripe.resource.stripe, %extent, errno, "data lost");
             }
-            writeback::Effect::BarrierDone { barrier, errno: _ } => {
-                // The error itself was noted when the flush failed.
-                self.barriers.retain(|waiting| *waiting != barrier);
-                stripe.changed.notify_all();
-            }
-            writeback::Effect::DataLost { extent: _, errno } => {
-                // Whoever gave the input notes it for the file, once, before the mutex is free: an fsync that finds nothing
-                // dirty any more must find the error.
+            Effect::Failed { errno } => {
+                // Before the mutex is free: an fsync whose barrier has just ended must find the error.
+                stripe.note_error(errno);
                 out.errno = Some(errno);
             }
         }
+        None
     }
 
-    /// The answer to an operation's wish for a lock, once.
+    fn answer(&mut self, stripe: &Stripe, operation: OperationId, answer: Answer) {
+        self.answers.push((operation, answer));
+        self.notify(stripe);
+    }
+
+    fn notify(&self, stripe: &Stripe) {
+        // Waking nobody is a system call all the same.
+        if self.waiting > 0 {
+            stripe.changed.notify_all();
+        }
+    }
+
+    /// The answer to what an operation has asked, once.
     pub(crate) fn take_answer(&mut self, operation: OperationId) -> Option<Answer> {
         let at = self.answers.iter().position(|(of, _)| *of == operation)?;
         Some(self.answers.swap_remove(at).1)
     }
 
-    /// Registers a barrier; false from [`Inner::is_waiting`] tells that it is done.
-    pub(crate) fn set_barrier(
+    /// Marks bytes that are in the pages, or cuts what is not. False if the operation's lock was lost.
+    pub(crate) fn mark(
         &mut self,
         stripe: &Stripe,
-        pool: &Pool,
-        input: writeback::Input,
+        client: &ClientInner,
+        (operation, input): (OperationId, Input),
         out: &mut Outbox,
-    ) {
-        if let writeback::Input::Barrier { barrier, .. } = &input {
-            self.barriers.push(*barrier);
-        }
-        self.step_cache(stripe, pool, input, out);
-        out.flush |= self.cache.wants_flush();
-    }
-
-    /// The server asks how far our data reach: answered as soon as it is certain which of them are still ours.
-    pub(crate) fn glimpse(&mut self, stripe: &Stripe, glimpse: u64, out: &mut Outbox) {
-        let last = self.cache.last_leaving().unwrap_or(writeback::JobId(0));
-        self.glimpses.push((glimpse, last));
-        self.answer_glimpses(stripe, out);
-    }
-
-    pub(crate) fn answer_glimpses(&mut self, stripe: &Stripe, out: &mut Outbox) {
-        let (end, modified_ns) = (self.cache.unacknowledged_end(), self.modified_ns);
-        let cache = &self.cache;
-        self.glimpses.retain(|(glimpse, last)| {
-            let wait = cache.is_leaving(*last);
-            if !wait {
-                let resource = stripe.resource;
-                out.callback.push(Message::GlimpseTell { glimpse: *glimpse, resource, end, modified_ns });
-            }
-            wait
-        });
-        self.address(out);
-    }
-
-    /// Whether somebody waits for all that is dirty.
-    pub(crate) fn has_barrier(&self) -> bool {
-        !self.barriers.is_empty()
-    }
-
-    pub(crate) fn is_waiting(&self, barrier: writeback::BarrierId) -> bool {
-        self.barriers.contains(&barrier)
+    ) -> bool {
+        self.step(stripe, client, input, out);
+        self.take_answer(operation).is_none()
     }
 
     /// All locks are gone with their session, and with them whatever is cached. Nothing is left to send.
-    pub(crate) fn lose(&mut self, stripe: &Stripe, pool: &Pool, out: &mut Outbox) {
-        self.generation += 1;
-        self.step_locks(stripe, pool, dlm::Input::Lost { errno: libc::EIO }, out);
-        self.locks = None;
+    pub(crate) fn lose(&mut self, stripe: &Stripe, client: &ClientInner, out: &mut Outbox) {
+        self.step(stripe, client, Input::Lost, out);
         self.session = None;
-        // An answer that nobody has picked up yet names a lock that is gone: its operation finds the session ended.
-        self.answers.clear();
         self.queued = false;
         self.queued_urgent = false;
-        self.glimpses.clear();
-        self.step_cache(stripe, pool, writeback::Input::Lost, out);
-        if let Some(errno) = out.errno {
-            stripe.note_error(errno);
+        // A lock that nobody has picked up yet is gone: its operation finds the session ended. Who waits here must be told.
+        self.answers.retain(|(_, answer)| !matches!(answer, Answer::Lock(_)));
+        for (_, answer) in &mut self.answers {
+            if matches!(answer, Answer::Missing(_) | Answer::Ask(_)) {
+                *answer = Answer::Void;
+            }
         }
         (out.control, out.callback, out.releases, out.session, out.flush, out.flush_soon) =
             Default::default();
-        stripe.changed.notify_all();
     }
 
     /// Makes sure that every byte of `extent` has a page, and pins them: start and length of each run of bytes.
@@ -423,7 +377,7 @@ impl Inner {
         let mut freed = Vec::new();
         let mut gone = Vec::new();
         for (index, slot) in self.slots.range_mut(first..last) {
-            if self.cache.needs_pages(page_extent(*index)) {
+            if self.cached.cache().needs_pages(page_extent(*index)) {
                 slot.orphan = false;
             } else if slot.pins > 0 {
                 slot.orphan = true;
@@ -452,9 +406,9 @@ impl Inner {
     }
 
     /// Forgets clean bytes of all pages that are not in use, to make room.
-    pub(crate) fn reclaim(&mut self, stripe: &Stripe, pool: &Pool, out: &mut Outbox) {
-        self.step_cache(stripe, pool, writeback::Input::Reclaim { extent: Extent::WHOLE }, out);
-        self.free_pages(pool, Extent::WHOLE);
+    pub(crate) fn reclaim(&mut self, stripe: &Stripe, client: &ClientInner, out: &mut Outbox) {
+        self.step(stripe, client, Input::Reclaim { extent: Extent::WHOLE }, out);
+        self.free_pages(client.the_pool(), Extent::WHOLE);
     }
 }
 

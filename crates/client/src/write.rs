@@ -7,10 +7,10 @@ use crate::reserve::Reservation;
 use crate::shared::FileShared;
 use crate::statistics::add;
 use crate::stripe::{Outbox, Stripe, local};
+use ccpfs_cached_stripe::Input;
 use ccpfs_dlm::client::Intent;
 use ccpfs_types::limits::FILE_BYTES_MAX;
 use ccpfs_types::{Extent, Layout};
-use ccpfs_writeback::Input;
 use std::io::IoSlice;
 use std::sync::Arc;
 
@@ -164,7 +164,7 @@ fn commit(
     let now = now_ns();
     let mut lost = false;
     let mut pinned = pinned.iter().peekable();
-    for (stripe, held) in operation.stripes() {
+    for (stripe, operation) in operation.stripes() {
         let part = pinned.next_if(|pinned| Arc::ptr_eq(pinned.stripe, stripe)).map(|pinned| pinned.part);
         if part.is_none() && !last {
             continue;
@@ -172,18 +172,15 @@ fn commit(
         let mut out = Outbox::default();
         let mut inner = stripe.lock();
         if let Some(part) = part {
-            if inner.generation == held.generation {
-                let written = Input::Written { extent: part, sn: held.sn };
-                inner.step_cache(stripe, client.the_pool(), written, &mut out);
-                inner.modified_ns = now;
-            } else {
+            let written = Input::Written { operation, extent: part, now_ns: now };
+            if !inner.mark(stripe, client, (operation, written), &mut out) {
                 lost = true;
                 inner.doubt(part);
             }
             inner.unpin(client.the_pool(), part);
         }
         if last {
-            end_use(client, stripe, &mut inner, held, &mut out);
+            end_use(client, stripe, &mut inner, operation, &mut out);
         }
         drop(inner);
         client.dispatch(stripe, out);
