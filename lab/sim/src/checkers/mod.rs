@@ -4,10 +4,17 @@
 //! ([`size`]), everybody got an answer ([`liveness`]). During a run an
 //! [`Observer`] is told what happens inside; [`Invariants`] checks I1 to I4, I6, I7 and I9 of docs/protocol.md at each step.
 
+pub mod durability;
+pub mod graph;
 pub mod invariants;
 pub mod liveness;
 pub mod order;
+pub mod segments;
 pub mod size;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod twin;
 
 use crate::history::{History, Moment, OpId};
 use ccpfs_types::{ClientId, Extent, ExtentMap, LockId, LockMode, OperationId, ResourceId, Sn};
@@ -101,10 +108,10 @@ pub struct Gaps {
 /// # Errors
 /// The first violation found.
 pub fn check(history: &History) -> Result<Gaps, Violation> {
-    let gaps = order::check(history)?;
-    size::check(history)?;
+    let mut analysis = order::analyse(history)?;
+    size::check(history, &mut analysis)?;
     liveness::check(history)?;
-    Ok(gaps)
+    Ok(analysis.gaps)
 }
 
 /// A lock in use by a call.

@@ -1,0 +1,110 @@
+//! What may be lost, and when: the promises S8 to S12 of docs/semantics.md, as a question about one write and one reader.
+//!
+//! A write that returned may be lost with its session (eviction, a lost server, a killed client), with its server's power, or
+//! when a device refuses it; never after an `fsync` of its client has vouched for it (I9).
+
+use super::segments::{Access, Deed, Segment};
+use crate::history::{Call, FaultKind, History, Operation};
+
+/// The calls of one client that answered for its data.
+#[derive(Clone, Debug, Default)]
+struct Answers {
+    /// Steps of invocation and return of each `fsync` that succeeded.
+    synced: Vec<(u64, u64)>,
+    /// Steps at which a call returned an error: whatever was lost before may have been reported by it.
+    failed: Vec<u64>,
+}
+
+/// Knows of each write whether it may be missing.
+#[derive(Clone, Debug)]
+pub struct Losses<'a> {
+    history: &'a History,
+    /// By client process, then by file.
+    answers: Vec<Vec<Answers>>,
+    /// Steps at which each server lost power.
+    power: Vec<(u32, u64)>,
+}
+
+/// Why a write may be missing, or why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fate {
+    /// It must be there: nothing happened to it.
+    Kept,
+    /// It must be there: `fsync` said so.
+    Promised,
+    /// It may be missing.
+    Doubtful,
+}
+
+impl<'a> Losses<'a> {
+    /// Reads a history.
+    #[must_use]
+    pub fn of(history: &'a History) -> Losses<'a> {
+        let nodes = history.operations.iter().map(|operation| operation.node as usize + 1).max();
+        let mut answers = vec![vec![Answers::default(); history.files.len()]; nodes.unwrap_or(0)];
+        for operation in &history.operations {
+            let Some(returned) = operation.returned else { continue };
+            let answers = &mut answers[operation.node as usize][operation.call.file() as usize];
+            if !operation.succeeded() {
+                answers.failed.push(returned.step);
+            } else if matches!(operation.call, Call::Fsync { .. }) {
+                answers.synced.push((operation.invoked.step, returned.step));
+            }
+        }
+        let power = history
+            .faults
+            .iter()
+            .filter_map(|fault| match fault.kind {
+                FaultKind::ServerLostPower { server } => Some((server, fault.at.step)),
+                FaultKind::ClientCrashed { .. }
+                | FaultKind::ClientEvicted { .. }
+                | FaultKind::ServerKilled { .. }
+                | FaultKind::ServerRestarted { .. }
+                | FaultKind::Disturbed { .. } => None,
+            })
+            .collect();
+        Losses { history, answers, power }
+    }
+
+    /// Whether what a call changed in a segment may be missing for somebody who looks until step `by`. `stored` says that its
+    /// server is known to have had it.
+    #[must_use]
+    pub fn fate(&self, segment: &Segment, write: &Access, stored: bool, by: u64) -> Fate {
+        let call = self.history.operation(write.call);
+        let session = self.history.session(&write.used);
+        let answered = write.deed == Deed::Cut && call.succeeded();
+        let with_power = self
+            .power
+            .iter()
+            .any(|(server, step)| *server == session.server && write.used.order < *step && *step < by);
+        let with_session = !stored
+            && !answered
+            && session.ended.is_some_and(|end| end.step < by || end.step < write.used.order);
+        let refused = !answered && self.is_refused(segment, write, call, by);
+        if !(with_power || with_session || refused || !call.succeeded()) {
+            return Fate::Kept;
+        }
+        if self.is_promised(call) { Fate::Promised } else { Fate::Doubtful }
+    }
+
+    /// Whether the client was told by a server that the data cannot be stored.
+    fn is_refused(&self, segment: &Segment, write: &Access, call: &Operation, by: u64) -> bool {
+        self.history.losses.iter().any(|loss| {
+            loss.node == call.node
+                && (loss.file, loss.stripe) == (segment.file, segment.stripe)
+                && loss.extent.overlaps(segment.local)
+                && write.used.order < loss.at.step
+                && loss.at.step < by
+        })
+    }
+
+    /// Whether an `fsync` that began after the call had returned succeeded, with no error before that could have told of a loss.
+    //= protocol.md#I9
+    fn is_promised(&self, call: &Operation) -> bool {
+        let Some(returned) = call.returned.filter(|_| call.succeeded()) else { return false };
+        let answers = &self.answers[call.node as usize][call.call.file() as usize];
+        answers.synced.iter().filter(|(invoked, _)| *invoked > returned.step).any(|(_, synced)| {
+            !answers.failed.iter().any(|failed| call.invoked.step < *failed && *failed < *synced)
+        })
+    }
+}
