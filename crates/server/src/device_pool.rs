@@ -1,7 +1,7 @@
 //! The threads that talk to a shard's device: tasks in, outcomes back. Device calls block; the shard thread never makes one.
 
 use ccpfs_device::{Device, DeviceError, ObjectName};
-use ccpfs_extent_cache::{JobId, Part};
+use ccpfs_shard::{Measure, Part, TaskId, TaskResult};
 use ccpfs_transport::{Buffer, Waker};
 use ccpfs_types::{Extent, ResourceId};
 use std::collections::VecDeque;
@@ -24,29 +24,29 @@ pub(crate) fn object_name(resource: ResourceId) -> ObjectName {
 
 /// Something for the device to do.
 #[derive(Debug)]
-pub(crate) enum Task {
-    Write { resource: ResourceId, job: JobId, bulk: Arc<Buffer>, base: usize, parts: Vec<Part> },
-    Cut { resource: ResourceId, job: JobId, holes: Vec<Extent>, length: Option<u64> },
-    Read { operation: u64, resource: ResourceId, offset: u64, buffer: Buffer },
-    Measure { operation: u64, resource: ResourceId },
-    Sync { operation: u64, resources: Vec<ResourceId> },
-    Remove { operation: u64, resources: Vec<ResourceId> },
+pub(crate) struct Task {
+    pub(crate) id: TaskId,
+    pub(crate) call: Call,
 }
 
-/// What is known of a stripe on the device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Measure {
-    pub(crate) length_bytes: u64,
-    pub(crate) modified_ns: i64,
-}
-
-/// How a task ended. Errors are `errno`s of Linux.
+/// What is called, and with what.
 #[derive(Debug)]
-pub(crate) enum Done {
-    Job { resource: ResourceId, job: JobId, result: Result<(), i32> },
-    Read { operation: u64, buffer: Buffer, result: Result<u64, i32> },
-    Measured { operation: u64, result: Result<Measure, i32> },
-    Finished { operation: u64, result: Result<(), i32> },
+pub(crate) enum Call {
+    Write { resource: ResourceId, bulk: Arc<Buffer>, base: usize, parts: Vec<Part> },
+    Cut { resource: ResourceId, holes: Vec<Extent>, length: Option<u64> },
+    Read { resource: ResourceId, offset: u64, buffer: Buffer },
+    Measure { resource: ResourceId },
+    Sync { resources: Vec<ResourceId> },
+    Remove { resources: Vec<ResourceId> },
+}
+
+/// How a task ended.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) task: TaskId,
+    pub(crate) result: TaskResult,
+    /// What a read has read.
+    pub(crate) buffer: Option<Buffer>,
 }
 
 #[derive(Debug, Default)]
@@ -225,39 +225,41 @@ impl Failures {
 }
 
 fn execute(device: &dyn Device, failures: &Failures, task: Task) -> Done {
-    match task {
-        Task::Write { resource, job, bulk, base, parts } => {
-            let result = failures.guard(|| write(device, resource, &bulk[base..], &parts));
-            Done::Job { resource, job, result }
+    let mut read = None;
+    let result = match task.call {
+        Call::Write { resource, bulk, base, parts } => {
+            failures.guard(|| write(device, resource, &bulk[base..], &parts)).map(done)
         }
-        Task::Cut { resource, job, holes, length } => {
-            Done::Job { resource, job, result: failures.guard(|| cut(device, resource, &holes, length)) }
+        Call::Cut { resource, holes, length } => {
+            failures.guard(|| cut(device, resource, &holes, length)).map(done)
         }
-        Task::Read { operation, resource, offset, mut buffer } => {
+        Call::Read { resource, offset, mut buffer } => {
             let object = object_name(resource);
             let result = failures.guard(|| {
                 let bytes = device.read(object, offset, &mut buffer)?;
                 Ok((bytes, device.length(object)?.unwrap_or(0)))
             });
-            let result = result.map(|(bytes, length)| {
+            result.map(|(bytes, stripe_bytes)| {
                 buffer.truncate(bytes);
-                length
-            });
-            Done::Read { operation, buffer, result }
+                let bytes = u64::try_from(buffer.len()).expect("a read is small");
+                read = Some(buffer);
+                TaskResult::Read { bytes, stripe_bytes }
+            })
         }
-        Task::Measure { operation, resource } => {
-            Done::Measured { operation, result: failures.guard(|| measure(device, resource)) }
+        Call::Measure { resource } => failures.guard(|| measure(device, resource)).map(TaskResult::Measured),
+        Call::Sync { resources } => {
+            failures.guard(|| resources.iter().try_for_each(|id| device.sync(object_name(*id)))).map(done)
         }
-        Task::Sync { operation, resources } => {
-            let result = failures.guard(|| resources.iter().try_for_each(|id| device.sync(object_name(*id))));
-            Done::Finished { operation, result }
+        Call::Remove { resources } => {
+            failures.guard(|| resources.iter().try_for_each(|id| device.remove(object_name(*id)))).map(done)
         }
-        Task::Remove { operation, resources } => {
-            let result =
-                failures.guard(|| resources.iter().try_for_each(|id| device.remove(object_name(*id))));
-            Done::Finished { operation, result }
-        }
-    }
+    };
+    let result = result.unwrap_or_else(|errno| TaskResult::Failed { errno });
+    Done { task: task.id, result, buffer: read }
+}
+
+fn done((): ()) -> TaskResult {
+    TaskResult::Done
 }
 
 fn write(device: &dyn Device, resource: ResourceId, bulk: &[u8], parts: &[Part]) -> Result<(), DeviceError> {

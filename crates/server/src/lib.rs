@@ -4,23 +4,16 @@
 //! lives on exactly one shard, which does both its locks and its data: so a client that was evicted there is fenced for that
 //! resource before anybody else is granted anything (I7).
 //!
-//! What is decided is decided in `ccpfs-dlm` and `ccpfs-extent-cache`; this crate moves bytes and messages.
+//! What is decided is decided in `ccpfs-shard`; this crate has the connections, the memory, the threads and the time.
 
 pub mod config;
 mod connections;
-mod data_service;
 mod device_pool;
-mod dispatch;
-mod glimpse;
-mod lock_service;
-mod lost;
-mod operations;
-mod overdue;
-mod recent;
+mod frames;
+mod memory;
 mod shard;
 mod status;
 mod storage;
-mod trimming;
 
 pub use config::ServerConfig;
 pub use shard::ShardError;
@@ -29,10 +22,8 @@ pub use storage::ShardStorage;
 use ccpfs_device::DeviceOpenError;
 use ccpfs_transport::{Address, BufferPool, ListenError, PortOptions, Waker, listen};
 use connections::Connections;
-use data_service::DataService;
 use device_pool::DevicePool;
-use glimpse::Glimpses;
-use lock_service::LockService;
+use memory::{Bulks, Reads};
 use shard::{Shard, Welcome};
 use std::io;
 use std::sync::Arc;
@@ -40,7 +31,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thiserror::Error;
-use trimming::Trimming;
 
 /// Of the memory for data, so much is for data on their way to readers.
 const READ_SHARE: u64 = 4;
@@ -222,22 +212,27 @@ fn open_shard(
     let port = listen(&config.listen.shard(number), buffers.clone(), options).map_err(ServerError::Listen)?;
     let pool = DevicePool::start(device, config.device_threads, number, port.waker())
         .map_err(ServerError::Thread)?;
-    let now = Instant::now();
-    let revoke_timeout = Duration::from_millis(config.revoke_timeout_ms);
+    let rules = ccpfs_shard::Settings {
+        policy: config.policy,
+        epoch,
+        revoke_timeout_ns: config.revoke_timeout_ms.saturating_mul(1_000_000).max(1),
+        entries_max: config.extent_entries_max,
+        operations_max: ccpfs_shard::OPERATIONS_MAX,
+    };
     let target = config.target_first() + number;
     tracing::info!(address = %port.local_address(), target, epoch, "a shard listens");
     Ok(Shard {
-        connections: Connections::new(),
-        locks: LockService::new(config.policy, epoch, revoke_timeout, now),
-        data: DataService::new(pool, usize::try_from(read_bytes).expect("64-bit addresses")),
-        glimpses: Glimpses::default(),
-        trimming: Trimming::new(config.extent_entries_max),
+        connections: Connections::default(),
+        rules: ccpfs_shard::Shard::new(rules),
+        pool,
+        bulks: Bulks::default(),
+        reads: Reads::new(usize::try_from(read_bytes).expect("64-bit addresses")),
         buffers,
         welcome: Welcome { policy: config.policy, target, epoch },
-        started: now,
-        evictions: 0,
+        started: Instant::now(),
         stop,
-        outcomes: Vec::new(),
+        effects: Vec::new(),
+        done: Vec::new(),
         port,
     })
 }

@@ -1,19 +1,16 @@
-//! One shard: one thread that polls its port, puts what arrived through the services, and sends what came out.
+//! One shard: one thread that polls its port, puts what arrived through the rules, and does what they say.
 //!
 //! Nothing is shared between shards. Device calls are made by the shard's device threads only, so a turn of this loop never
 //! blocks on a disk; all replies that one turn has for a connection leave as one frame.
 
 use crate::connections::{Connections, Parting};
-use crate::data_service::DataService;
-use crate::glimpse::{Glimpses, Next};
-use crate::lock_service::{Followup, LockService};
-use crate::operations::Outcome;
-use crate::overdue::{Action, Debt};
-use crate::trimming::Trimming;
+use crate::device_pool::{Call, DevicePool, Done, Task};
+use crate::memory::{Bulks, Read, Reads};
+use crate::status;
 use ccpfs_device::DeviceError;
-use ccpfs_dlm::server::Input;
-use ccpfs_transport::{BufferPool, Bulk, Event, ServerPort};
-use ccpfs_types::{ClientId, Policy, ResourceId};
+use ccpfs_shard::{Effect, Input, Note, TaskId, Work};
+use ccpfs_transport::{Buffer, BufferPool, Bulk, Event, ServerPort};
+use ccpfs_types::{ClientId, Policy};
 use ccpfs_wire::version::PROTOCOL_VERSION;
 use ccpfs_wire::{Channel, Message};
 use std::io;
@@ -21,9 +18,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use thiserror::Error;
-
-/// Number of a glimpse that only wants a sign of life.
-const PROBE: u64 = 0;
 
 /// What a client is told when it is taken.
 #[derive(Clone, Copy, Debug)]
@@ -59,16 +53,18 @@ pub enum ShardError {
 pub(crate) struct Shard {
     pub(crate) port: Box<dyn ServerPort>,
     pub(crate) connections: Connections,
-    pub(crate) locks: LockService,
-    pub(crate) data: DataService,
-    pub(crate) glimpses: Glimpses,
-    pub(crate) trimming: Trimming,
+    pub(crate) rules: ccpfs_shard::Shard,
+    pub(crate) pool: DevicePool,
+    pub(crate) bulks: Bulks,
+    pub(crate) reads: Reads,
     pub(crate) buffers: BufferPool,
     pub(crate) welcome: Welcome,
     pub(crate) started: Instant,
-    pub(crate) evictions: u64,
     pub(crate) stop: Arc<AtomicBool>,
-    pub(crate) outcomes: Vec<Outcome>,
+    /// Empty between two steps.
+    pub(crate) effects: Vec<Effect>,
+    /// Empty between two turns.
+    pub(crate) done: Vec<Done>,
 }
 
 impl Shard {
@@ -78,167 +74,156 @@ impl Shard {
         while !self.stop.load(Ordering::Acquire) {
             let timeout = self.next_timeout();
             self.port.poll(&mut events, timeout).map_err(ShardError::Port)?;
-            let now = Instant::now();
+            let now_ns = self.now_ns();
             for event in events.drain(..) {
-                self.event(event, now);
-                self.settle(now);
+                self.event(event, now_ns);
             }
-            self.data.collect(&mut self.outcomes);
-            self.settle(now);
-            self.look_at_clocks(now);
-            self.trim(now);
-            self.settle(now);
+            self.collect(now_ns);
+            self.step(Input::Clock, now_ns);
             self.connections.flush(&mut *self.port);
             self.port.flush();
             // Sending has given memory back.
-            self.data.retry_reads();
+            self.reads.retry(&mut self.pool);
         }
         self.finish()
     }
 
-    /// How long the port may sleep.
-    fn next_timeout(&self) -> Option<Duration> {
-        if self.trimming.is_busy(&self.data) || self.connections.has_doomed() {
-            return Some(Duration::ZERO);
-        }
-        let look = self.locks.overdue.next_look()?;
-        Some(look.saturating_duration_since(Instant::now()))
+    /// Time on the clock of the rules.
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).expect("five hundred years fit")
     }
 
-    fn event(&mut self, event: Event, now: Instant) {
+    /// How long the port may sleep.
+    fn next_timeout(&self) -> Option<Duration> {
+        if self.connections.has_doomed() {
+            return Some(Duration::ZERO);
+        }
+        match self.rules.next_look_ns()? {
+            0 => Some(Duration::ZERO),
+            look_ns => Some(Duration::from_nanos(look_ns.saturating_sub(self.now_ns()))),
+        }
+    }
+
+    fn event(&mut self, event: Event, now_ns: u64) {
         match event {
             Event::Opened { connection, peer } => self.connections.opened(connection, peer),
-            Event::Frame { connection, message, bulk } => {
-                if let Some(Some(role)) = self.connections.role(connection) {
-                    self.connections.heard(role.client, role.channel == Channel::Bulk, now);
-                }
-                self.frame(connection, &message, bulk, now);
+            Event::Frame { connection, message, bulk } => self.frame(connection, &message, bulk, now_ns),
+            Event::Closed { connection, reason } => {
+                self.connections.closed(connection, reason.to_string());
+                self.part_doomed(now_ns);
             }
-            Event::Closed { connection, reason } => self.connections.closed(connection, reason.to_string()),
             Event::Woken => {}
         }
     }
 
-    /// Carries out what the services want done, and what follows from that, until nothing is left.
-    pub(crate) fn settle(&mut self, now: Instant) {
-        loop {
-            for outcome in std::mem::take(&mut self.outcomes) {
-                self.outcome(outcome, now);
+    /// Puts one input through the rules and does what they say.
+    pub(crate) fn step(&mut self, input: Input, now_ns: u64) {
+        self.step_with(input, None, now_ns);
+        self.part_doomed(now_ns);
+    }
+
+    /// As [`Shard::step`]; `read` is what the task that has ended has read. Who must go is gone later, by [`Shard::part_doomed`].
+    fn step_with(&mut self, input: Input, mut read: Option<Buffer>, now_ns: u64) {
+        let mut effects = std::mem::take(&mut self.effects);
+        self.rules.step(input, now_ns, &mut effects);
+        for effect in effects.drain(..) {
+            self.carry_out(effect, &mut read);
+        }
+        self.effects = effects;
+    }
+
+    fn carry_out(&mut self, effect: Effect, read: &mut Option<Buffer>) {
+        match effect {
+            Effect::Send { to, channel, message } => self.connections.send_to(to, channel, &message),
+            Effect::SendData { to, channel, message, task: _ } => {
+                let data = read.take().expect("the rules send what the task that has ended has read");
+                self.connections.send_bulk_to(to, channel, &message, Bulk::Buffer(data));
             }
-            for followup in self.locks.take_followups() {
-                self.followup(followup, now);
+            Effect::Status { to, request } => {
+                let reply = status::reply(self, request);
+                self.connections.send_to(to, Channel::Control, &reply);
             }
-            if let Some((client, why)) = self.connections.next_doomed() {
-                self.part(client, &why, now);
-            } else if self.outcomes.is_empty() && !self.locks.has_followups() {
-                return;
-            }
+            Effect::Start { task, work, urgent } => self.start(task, work, urgent),
+            Effect::Free { bulk } => self.bulks.free(bulk.id),
+            Effect::Part { client, why } => self.connections.doom(client, Parting::Rules(why)),
+            Effect::Note(note) => log(note),
         }
     }
 
-    fn outcome(&mut self, outcome: Outcome, now: Instant) {
-        match outcome {
-            Outcome::Reply { connection, message } => self.connections.send(connection, &message),
-            Outcome::Data { connection, message, bulk } => {
-                self.connections.send_bulk(connection, &message, Bulk::Buffer(bulk));
+    fn start(&mut self, id: TaskId, work: Work, urgent: bool) {
+        let call = match work {
+            Work::Read { resource, extent } => {
+                return self.reads.start(Read { task: id, resource, extent }, &mut self.pool);
             }
-            Outcome::Release { client, locks } => self.release(client, locks, now),
-            Outcome::Measured { glimpse, result } => {
-                let locks = &self.locks;
-                let next =
-                    self.glimpses.measured(glimpse, result, |id, beyond| locks.write_holders(id, beyond));
-                self.glimpse_goes_on(glimpse, next, now);
+            Work::Write { resource, bulk, parts } => {
+                let base = usize::try_from(bulk.offset).expect("a frame is small");
+                Call::Write { resource, bulk: self.bulks.get(bulk.id).clone(), base, parts }
             }
-            Outcome::Quiet { resource } => {
-                if !self.locks.knows(resource) {
-                    self.data.forget(resource, &mut self.outcomes);
-                }
-            }
+            Work::Cut { resource, holes, length } => Call::Cut { resource, holes, length },
+            Work::Measure { resource } => Call::Measure { resource },
+            Work::Sync { resources } => Call::Sync { resources },
+            Work::Remove { resources } => Call::Remove { resources },
+        };
+        self.pool.submit(Task { id, call }, urgent);
+    }
+
+    /// Ends the clients that must go: first their connections, then what they held (I7).
+    pub(crate) fn part_doomed(&mut self, now_ns: u64) {
+        while let Some((client, why)) = self.connections.next_doomed() {
+            let Some(gone) = self.connections.remove(client, &mut *self.port) else { continue };
+            let goodbye = why == Parting::Rules(ccpfs_shard::Parting::Goodbye);
+            let evictions = self.rules.counters().evictions;
+            self.step_with(Input::Parted { client, goodbye }, None, now_ns);
+            let with_locks = self.rules.counters().evictions > evictions;
+            log_parting(client, &gone.name, &why, with_locks);
         }
     }
 
-    fn followup(&mut self, followup: Followup, now: Instant) {
-        match followup {
-            Followup::Idle(resource) => {
-                self.trimming.unforced(resource);
-                self.data.forget(resource, &mut self.outcomes);
-            }
-            Followup::Refused(resource) => self.trimming.unforced(resource),
-            Followup::Whole(resource, lock) => {
-                self.trimming.unforced(resource);
-                self.data.forget(resource, &mut self.outcomes);
-                let input = Input::Release { from: ClientId::SERVER, lock };
-                self.locks.step(resource, input, &mut self.connections, now);
-            }
+    /// Takes in what the device threads have ended.
+    fn collect(&mut self, now_ns: u64) {
+        let mut all = std::mem::take(&mut self.done);
+        self.pool.take_done(&mut all);
+        for Done { task, result, buffer } in all.drain(..) {
+            self.step_with(Input::Ended { task, result }, buffer, now_ns);
+            self.part_doomed(now_ns);
         }
-    }
-
-    /// Does the next step of a glimpse.
-    pub(crate) fn glimpse_goes_on(&mut self, glimpse: u64, next: Next, now: Instant) {
-        match next {
-            Next::Wait => {}
-            Next::Ask { resource, clients } => {
-                for client in clients {
-                    self.locks.overdue.arm(Debt::Glimpse { resource, glimpse, client }, client, now);
-                    let message = Message::GlimpseAsk { glimpse, resource };
-                    if !self.connections.send_to(client, Channel::Callback, &message) {
-                        self.connections.doom(client, Parting::Unreachable);
-                    }
-                }
-            }
-            Next::Measure { resource } => self.data.measure(glimpse, resource, &mut self.outcomes),
-            Next::Reply { reply, message } => self.connections.send(reply.connection, &message),
-        }
-    }
-
-    /// Ends a client: its connections, then what it held, then whoever waited for it goes on (I7: in this order).
-    fn part(&mut self, client: ClientId, why: &Parting, now: Instant) {
-        let Some(gone) = self.connections.remove(client, &mut *self.port) else { return };
-        let resources = self.locks.evict(client, &mut self.connections, now);
-        for glimpse in self.glimpses.waiting_for(client) {
-            let next = self.glimpses.told(glimpse, client, 0, 0);
-            self.glimpse_goes_on(glimpse, next, now);
-        }
-        if *why == Parting::Goodbye {
-            tracing::debug!(%client, name = ?gone.name, "a client left");
-        } else if resources > 0 {
-            self.evictions += 1;
-            tracing::warn!(%client, name = ?gone.name, resources, %why, "a client with locks was evicted");
-        } else {
-            tracing::info!(%client, name = ?gone.name, %why, "a client without locks was evicted");
-        }
-    }
-
-    fn look_at_clocks(&mut self, now: Instant) {
-        let connections = &self.connections;
-        for action in self.locks.overdue.look(now, |client| connections.client(client)) {
-            match action {
-                Action::Probe { client, resource } => {
-                    self.connections.probed(client, now);
-                    let message = Message::GlimpseAsk { glimpse: PROBE, resource };
-                    self.connections.send_to(client, Channel::Callback, &message);
-                }
-                Action::Evict { client, what } => {
-                    self.connections.doom(client, Parting::Overdue { what });
-                }
-            }
-        }
-    }
-
-    fn trim(&mut self, now: Instant) {
-        let forced: Vec<ResourceId> = self.trimming.slice(&mut self.data, &self.locks);
-        for resource in forced {
-            tracing::debug!(%resource, "asking all clients to flush a stripe");
-            self.locks.force_flush(resource, &mut self.connections, now);
-        }
+        self.done = all;
     }
 
     fn finish(mut self) -> Result<(), ShardError> {
-        let now = Instant::now();
-        let result = self.data.shut_down(&mut self.outcomes);
-        self.settle(now);
+        let now_ns = self.now_ns();
+        while self.pool.in_flight() > 0 {
+            self.pool.wait_done();
+            self.collect(now_ns);
+        }
+        let result = self.pool.device().sync_all();
         self.connections.flush(&mut *self.port);
         self.port.flush();
         result.map_err(ShardError::Device)
+    }
+}
+
+fn log(note: Note) {
+    match note {
+        Note::Gone { client, resources } => tracing::debug!(%client, resources, "what a client held is free"),
+        Note::Refused { client, resource, errno } => {
+            tracing::debug!(%client, %resource, errno, "a piece was refused");
+        }
+        Note::Failed { resource, errno } => tracing::debug!(%resource, errno, "a device write failed"),
+        Note::Forced { resource } => tracing::debug!(%resource, "asking all clients to flush a stripe"),
+    }
+}
+
+fn log_parting(client: ClientId, name: &str, why: &Parting, with_locks: bool) {
+    let violation =
+        matches!(why, Parting::Malformed { .. } | Parting::Rules(ccpfs_shard::Parting::Violation { .. }));
+    if *why == Parting::Rules(ccpfs_shard::Parting::Goodbye) {
+        tracing::debug!(%client, ?name, "a client left");
+    } else if with_locks {
+        tracing::warn!(%client, ?name, %why, "a client with locks was evicted");
+    } else if violation {
+        tracing::warn!(%client, ?name, %why, "a client without locks was evicted");
+    } else {
+        tracing::info!(%client, ?name, %why, "a client without locks was evicted");
     }
 }

@@ -11,20 +11,20 @@ pub(crate) fn reply(shard: &Shard, request: RequestId) -> Message {
 }
 
 fn rows(shard: &Shard) -> Vec<(String, u64)> {
-    let (resources, locks, waiting) = shard.locks.sizes();
-    let lock = shard.locks.counters;
-    let data = shard.data.counters;
+    let rules = &shard.rules;
+    let counters = rules.counters();
+    let (lock, data) = (counters.locks, counters.data);
     let size = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let uptime_s = shard.started.elapsed().as_secs();
     [
         ("uptime_s", uptime_s),
         ("epoch", shard.welcome.epoch),
         ("connections", size(shard.connections.link_count())),
-        ("clients", size(shard.connections.client_count())),
-        ("evictions", shard.evictions),
-        ("lock_resources", size(resources)),
-        ("locks", size(locks)),
-        ("locks_waiting", size(waiting)),
+        ("clients", size(rules.client_count())),
+        ("evictions", counters.evictions),
+        ("lock_resources", size(rules.resources().count())),
+        ("locks", size(rules.lock_count())),
+        ("locks_waiting", size(rules.waiting_count())),
         ("lock_requests", lock.requests),
         ("grants", lock.grants),
         ("early_grants", lock.early_grants),
@@ -33,7 +33,7 @@ fn rows(shard: &Shard) -> Vec<(String, u64)> {
         ("denials", lock.denials),
         ("revocations", lock.revocations),
         ("releases", lock.releases),
-        ("glimpses", shard.glimpses.count),
+        ("glimpses", counters.glimpses),
         ("writes", data.writes),
         ("write_errors", data.write_errors),
         ("bytes_written", data.bytes_written),
@@ -43,10 +43,10 @@ fn rows(shard: &Shard) -> Vec<(String, u64)> {
         ("truncates", data.truncates),
         ("syncs", data.syncs),
         ("destroys", data.destroys),
-        ("extent_entries", size(shard.data.entries)),
+        ("extent_entries", size(rules.entry_count())),
         ("extent_entries_trimmed", data.entries_trimmed),
-        ("forced_flushes", shard.trimming.forced_count),
-        ("device_tasks", size(shard.data.tasks())),
+        ("forced_flushes", counters.forced_flushes),
+        ("device_tasks", size(shard.pool.in_flight())),
         ("buffer_bytes", size(shard.buffers.used_bytes())),
         ("buffer_bytes_max", size(shard.buffers.bytes_max())),
     ]

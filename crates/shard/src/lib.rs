@@ -37,6 +37,7 @@ mod services;
 mod shard;
 mod trimming;
 
+pub use ccpfs_extent_cache::Part;
 pub use clients::Refusal;
 pub use counters::{Counters, DataCounters, LockCounters};
 pub use interface::{
