@@ -10,6 +10,7 @@ pub mod invariants;
 pub mod liveness;
 pub mod order;
 pub mod segments;
+pub mod shadow;
 pub mod size;
 #[cfg(test)]
 mod tests;
@@ -30,16 +31,12 @@ pub enum Rule {
     LocksInUse,
     /// I2: sequence numbers rise.
     NumbersRise,
-    /// I3: the highest sequence number wins.
+    /// I3, I6, I7: the highest sequence number wins, also after trimming, and the evicted change nothing.
     HighestWins,
     /// I4: one flush of a byte at a time.
     OneFlush,
     /// I5, S1, S2: calls are atomic and in order.
     Order,
-    /// I6: what the extent cache may forget.
-    Forgotten,
-    /// I7: the evicted change nothing.
-    Evicted,
     /// I8: everybody gets a turn.
     Turn,
     /// I9, S8 to S12: what is promised survives, and nothing is lost silently.
@@ -55,11 +52,11 @@ impl fmt::Display for Rule {
         f.write_str(match self {
             Rule::LocksInUse => "I1 (locks in use are compatible)",
             Rule::NumbersRise => "I2 (sequence numbers rise)",
-            Rule::HighestWins => "I3 (the highest sequence number wins)",
+            Rule::HighestWins => {
+                "I3, I6, I7 (the highest sequence number wins, also after trimming and eviction)"
+            }
             Rule::OneFlush => "I4 (one flush of a byte at a time)",
             Rule::Order => "I5 (reads are linearizable)",
-            Rule::Forgotten => "I6 (what the extent cache may forget)",
-            Rule::Evicted => "I7 (the evicted change nothing)",
             Rule::Turn => "I8 (everybody gets a turn)",
             Rule::Durable => "I9 (what fsync promised survives)",
             Rule::Size => "S3-S5 (sizes, appends, truncates)",
