@@ -1,0 +1,122 @@
+//! The steps of reads, and of whoever needs the size.
+
+use super::{Operation, Progress, Step, number};
+use crate::bytes::{Byte, Bytes, copied, describe, overlay, shifted};
+use crate::call::Call;
+use crate::client::ClientNode;
+use crate::cluster::Context;
+use crate::text;
+use ccpfs_cached_stripe::{EIO, Input};
+use ccpfs_types::{Extent, OperationId};
+use ccpfs_wire::Message;
+use ccpfs_writeback::Readable;
+
+impl Operation {
+    pub(super) fn looked(&mut self, stripe: usize, node: &mut ClientNode, cx: &mut Context) -> Progress {
+        let operation = self.held(stripe).operation;
+        if node.inbox.void.remove(&operation) {
+            return Progress::Fails(EIO);
+        }
+        let Some(missing) = node.inbox.missing.remove(&operation) else { return Progress::Wait };
+        let resource = node.stripes[stripe].machine.resource();
+        for extent in &missing {
+            let request = node.request();
+            let message = Message::Read { request, resource, extent: *extent };
+            self.ask(request, stripe, Some(*extent), message, node, cx);
+        }
+        if missing.is_empty() { Progress::Done } else { self.then([Step::Fetched { stripe }]) }
+    }
+
+    pub(super) fn fetched(&mut self, stripe: usize, node: &mut ClientNode, cx: &mut Context) -> Progress {
+        let answers = match self.answers(node) {
+            None => return Progress::Wait,
+            Some(Err(errno)) => return Progress::Fails(errno),
+            Some(Ok(answers)) => answers,
+        };
+        let operation = self.held(stripe).operation;
+        for (request, _, bulk) in answers {
+            let (Some(extent), Some(bytes)) = (request.extent, bulk) else { continue };
+            let Some(got) = bytes.end().and_then(|length| Extent::with_length(extent.start(), length)) else {
+                continue;
+            };
+            overlay(&mut node.stripes[stripe].memory, &copied(&bytes, Extent::WHOLE, extent.start()));
+            node.step(stripe, Input::Fetched { operation, extent: got }, cx);
+        }
+        match (node.stripes[stripe].machine.cache().readable(self.part(stripe, cx)), self.size) {
+            (Readable::All | Readable::Wait, _) => Progress::Done,
+            (Readable::Missing(_), Some(_)) => self.then([Step::Zero { stripe }]),
+            (Readable::Missing(_), None) => {
+                self.then([Step::Sized, Step::Zero { stripe }]);
+                for stripe in (0..node.stripes.len()).rev() {
+                    self.then([Step::Measure { stripe }]);
+                }
+                Progress::Done
+            }
+        }
+    }
+
+    pub(super) fn zero(&mut self, stripe: usize, node: &mut ClientNode, cx: &mut Context) -> Progress {
+        let length = cx.layout.stripe_length(number(stripe), self.size.unwrap_or(0));
+        let operation = self.held(stripe).operation;
+        let Readable::Missing(gaps) = node.stripes[stripe].machine.cache().readable(self.part(stripe, cx))
+        else {
+            return Progress::Done;
+        };
+        for gap in gaps {
+            let Some(hole) = Extent::new(gap.start(), gap.end().min(length)) else { continue };
+            node.stripes[stripe].memory.insert(hole, Byte::Zero);
+            node.step(stripe, Input::Fetched { operation, extent: hole }, cx);
+        }
+        Progress::Done
+    }
+
+    pub(super) fn copy_out(&mut self, node: &mut ClientNode, cx: &mut Context) -> Progress {
+        let Some((_, extent)) = self.call.wish() else { return Progress::Done };
+        let end = self.size.map_or(extent.end(), |size| size.min(extent.end()));
+        let mut seen = Bytes::new();
+        for piece in Extent::new(extent.start(), end).iter().flat_map(|wanted| cx.layout.pieces(*wanted)) {
+            let at = extent.start() + piece.offset;
+            for (part, byte) in node.stripes[piece.stripe as usize].memory.within(piece.extent) {
+                seen.insert(shifted(part, piece.extent.start(), at), byte);
+            }
+        }
+        if self.held.iter().any(|held| !node.stripes[held.stripe].machine.holds(held.operation)) {
+            return Progress::Fails(EIO);
+        }
+        self.result = format!("reads {}", describe(&seen, Extent::WHOLE, true));
+        Progress::Done
+    }
+
+    pub(super) fn measured(
+        &mut self,
+        stripe: usize,
+        operation: OperationId,
+        node: &mut ClientNode,
+        cx: &mut Context,
+    ) -> Progress {
+        let Some(end) = node.inbox.measured.remove(&operation) else { return Progress::Wait };
+        self.found = self.found.max(cx.layout.file_size(number(stripe), end));
+        let request = node.request();
+        let message = Message::Glimpse { request, resource: node.stripes[stripe].machine.resource() };
+        self.ask(request, stripe, None, message, node, cx);
+        Progress::Done
+    }
+
+    pub(super) fn sized(&mut self, node: &mut ClientNode, cx: &mut Context) -> Progress {
+        let answers = match self.answers(node) {
+            None => return Progress::Wait,
+            Some(Err(errno)) => return Progress::Fails(errno),
+            Some(Ok(answers)) => answers,
+        };
+        for (request, message, _) in answers {
+            if let Message::GlimpseReply { stripe_bytes, .. } = message {
+                self.found = self.found.max(cx.layout.file_size(number(request.stripe), stripe_bytes));
+            }
+        }
+        self.size = Some(self.found);
+        if self.call == Call::Size {
+            self.result = format!("finds {}", text::size(self.found));
+        }
+        Progress::Done
+    }
+}
