@@ -24,6 +24,8 @@ pub struct Invariants {
     /// The last number given to a write lock of a stripe.
     numbers: BTreeMap<ResourceId, Sn>,
     flights: BTreeMap<Flight, BTreeMap<u64, Vec<(Extent, Sn)>>>,
+    /// Clients that were ever granted anything, by server.
+    known: BTreeSet<(u32, ClientId)>,
     fenced: BTreeSet<(u32, ClientId)>,
     shadows: BTreeMap<ResourceId, Shadow>,
     syncs: BTreeMap<(u32, ClientId, u64), Vouched>,
@@ -84,7 +86,8 @@ fn may_run_together(a: &LockUse, b: &LockUse) -> bool {
 
 impl Observer for Invariants {
     //= protocol.md#I2
-    fn granted(&mut self, at: Moment, _server: u32, to: ClientId, resource: ResourceId, lock: &GrantedLock) {
+    fn granted(&mut self, at: Moment, server: u32, to: ClientId, resource: ResourceId, lock: &GrantedLock) {
+        self.known.insert((server, to));
         let last = self.numbers.get(&resource).copied();
         if last.is_some_and(|last| lock.sn <= last) {
             let last = last.unwrap_or_default();
@@ -250,12 +253,8 @@ impl Observer for Invariants {
     }
 
     fn died(&mut self, _at: Moment, server: u32) {
-        let clients: Vec<ClientId> =
-            self.flights.keys().filter(|(on, _, _)| *on == server).map(|(_, c, _)| *c).collect();
-        let users =
-            self.uses.values().flatten().filter(|(on, _, _)| *on == server).map(|(_, client, _)| *client);
-        let all: Vec<ClientId> = users.chain(clients).collect();
-        self.fenced.extend(all.into_iter().map(|client| (server, client)));
+        let clients = self.known.range((server, ClientId(0))..=(server, ClientId(u64::MAX)));
+        self.fenced.extend(clients);
         self.forget(server, |_| true);
     }
 
@@ -271,5 +270,155 @@ impl Observer for Invariants {
 
     fn destroyed(&mut self, _at: Moment, _server: u32, resource: ResourceId) {
         self.shadows.remove(&resource);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccpfs_types::{FileId, LockId, LockState};
+
+    const STRIPE: ResourceId = ResourceId { file: FileId([0; 16]), stripe: 0 };
+
+    fn at(step: u64) -> Moment {
+        Moment { at_ns: step, step }
+    }
+
+    fn extent(start: u64, end: u64) -> Extent {
+        Extent::new(start, end).unwrap()
+    }
+
+    fn used(operation: u64, mode: LockMode, sn: u64, extent: Extent) -> LockUse {
+        let (operation, lock) = (OperationId(operation), LockId(operation));
+        LockUse { resource: STRIPE, operation, lock, sn: Sn(sn), mode, extent }
+    }
+
+    fn lock(number: u64, mode: LockMode, sn: u64) -> GrantedLock {
+        let (region, state) = (Extent::WHOLE.into(), LockState::Granted);
+        GrantedLock {
+            lock: LockId(number),
+            mode,
+            region,
+            sn: Sn(sn),
+            state,
+            replaces: Vec::new(),
+            early: false,
+        }
+    }
+
+    fn broken(invariants: &Invariants) -> Option<Rule> {
+        invariants.violation().map(|violation| violation.rule)
+    }
+
+    //= protocol.md#I1 type=test
+    #[test]
+    fn calls_in_use_at_the_same_time_must_be_compatible() {
+        use LockMode::{Bw, Nbw, Pr, Pw};
+        for (first, sn, second, next, fine) in [
+            (Pr, 1, Pr, 1, true),
+            (Pr, 1, Nbw, 1, false),
+            (Nbw, 1, Nbw, 2, true),
+            (Nbw, 1, Bw, 2, true),
+            (Bw, 1, Nbw, 2, false),
+            (Nbw, 1, Pw, 2, false),
+            (Nbw, 1, Pr, 2, false),
+            (Pw, 1, Nbw, 2, false),
+        ] {
+            let mut invariants = Invariants::new();
+            invariants.use_began(at(1), 0, ClientId(1), &used(1, first, sn, extent(0, 10)));
+            invariants.use_began(at(2), 0, ClientId(2), &used(2, second, next, extent(10, 20)));
+            assert_eq!(broken(&invariants), None, "they share no byte");
+            invariants.use_began(at(2), 0, ClientId(1), &used(3, first, sn, extent(5, 15)));
+            assert_eq!(broken(&invariants).is_none(), fine, "{first} beside {second}");
+        }
+    }
+
+    #[test]
+    fn what_has_ended_or_was_evicted_is_not_in_use() {
+        let mut invariants = Invariants::new();
+        let everything = extent(0, 10);
+        invariants.use_began(at(1), 0, ClientId(1), &used(1, LockMode::Pw, 1, everything));
+        invariants.use_ended(at(2), 0, ClientId(1), STRIPE, OperationId(1));
+        invariants.use_began(at(3), 0, ClientId(2), &used(2, LockMode::Pw, 2, everything));
+        invariants.evicted(at(4), 0, ClientId(2));
+        invariants.use_began(at(5), 0, ClientId(3), &used(3, LockMode::Pw, 3, everything));
+        invariants.use_began(at(6), 0, ClientId(2), &used(4, LockMode::Pr, 2, everything));
+        assert_eq!(broken(&invariants), None);
+    }
+
+    //= protocol.md#I2 type=test
+    #[test]
+    fn numbers_must_rise_with_each_write_lock_also_across_lives_of_the_server() {
+        let mut invariants = Invariants::new();
+        invariants.granted(at(1), 0, ClientId(1), STRIPE, &lock(1, LockMode::Nbw, 5));
+        invariants.granted(at(2), 0, ClientId(1), STRIPE, &lock(2, LockMode::Pr, 6));
+        invariants.granted(at(3), 0, ClientId(1), STRIPE, &lock(3, LockMode::Nbw, 6));
+        assert_eq!(broken(&invariants), None);
+        invariants.died(at(4), 0);
+        invariants.granted(at(5), 0, ClientId(1), STRIPE, &lock(1, LockMode::Nbw, 6));
+        assert_eq!(broken(&invariants), Some(Rule::NumbersRise));
+    }
+
+    //= protocol.md#I4 type=test
+    #[test]
+    fn a_byte_is_not_sent_twice_under_one_number() {
+        let mut invariants = Invariants::new();
+        invariants.flush_sent(at(1), 0, ClientId(1), STRIPE, 1, &[(extent(0, 10), Sn(1))]);
+        let pieces = [(extent(5, 10), Sn(2)), (extent(10, 20), Sn(1))];
+        invariants.flush_sent(at(2), 0, ClientId(1), STRIPE, 2, &pieces);
+        invariants.flush_answered(at(3), 0, ClientId(1), STRIPE, 1, None);
+        invariants.flush_sent(at(4), 0, ClientId(1), STRIPE, 3, &[(extent(0, 10), Sn(1))]);
+        assert_eq!(broken(&invariants), None);
+        invariants.flush_sent(at(5), 0, ClientId(1), STRIPE, 4, &[(extent(19, 25), Sn(1))]);
+        assert_eq!(broken(&invariants), Some(Rule::OneFlush));
+    }
+
+    fn piece(start: u64, end: u64, sn: u64, call: u32) -> TakenPiece {
+        let extent = extent(start, end);
+        TakenPiece { resource: STRIPE, extent, sn: Sn(sn), tags: vec![(extent, OpId(call))] }
+    }
+
+    //= protocol.md#I7 type=test
+    #[test]
+    fn what_an_evicted_client_sends_must_not_reach_the_device() {
+        let mut contents = ExtentMap::new();
+        let mut invariants = Invariants::new();
+        invariants.evicted(at(1), 0, ClientId(1));
+        invariants.write_taken(at(2), 0, ClientId(1), &[piece(0, 10, 1, 1)]);
+        invariants.settled(at(3), 0, STRIPE, &contents);
+        assert_eq!(broken(&invariants), None);
+        contents.insert(extent(0, 10), OpId(1));
+        invariants.settled(at(4), 0, STRIPE, &contents);
+        assert_eq!(broken(&invariants), Some(Rule::HighestWins));
+    }
+
+    //= protocol.md#I6 type=test
+    #[test]
+    fn what_a_trimmed_cache_lets_through_shows_on_the_device() {
+        let mut invariants = Invariants::new();
+        invariants.write_taken(at(1), 0, ClientId(1), &[piece(0, 10, 2, 2)]);
+        invariants.write_taken(at(2), 0, ClientId(2), &[piece(0, 10, 1, 1)]);
+        let mut contents = ExtentMap::new();
+        contents.insert(extent(0, 10), OpId(1));
+        invariants.settled(at(3), 0, STRIPE, &contents);
+        assert_eq!(broken(&invariants), Some(Rule::HighestWins));
+    }
+
+    //= protocol.md#I9 type=test
+    #[test]
+    fn what_a_sync_vouched_for_must_be_there_after_a_restart() {
+        for vouched in [false, true] {
+            let mut invariants = Invariants::new();
+            invariants.flush_sent(at(1), 0, ClientId(1), STRIPE, 1, &[(extent(0, 10), Sn(1))]);
+            invariants.write_taken(at(2), 0, ClientId(1), &[piece(0, 10, 1, 1)]);
+            invariants.flush_answered(at(3), 0, ClientId(1), STRIPE, 1, None);
+            if vouched {
+                invariants.sync_asked(at(4), 0, ClientId(1), 7, &[STRIPE]);
+                invariants.sync_done(at(5), 0, ClientId(1), 7);
+            }
+            invariants.died(at(6), 0);
+            invariants.restarted(at(7), 0, &[(STRIPE, ExtentMap::new())]);
+            assert_eq!(broken(&invariants), vouched.then_some(Rule::Durable));
+        }
     }
 }

@@ -122,7 +122,7 @@ pub struct LockUse {
     pub lock: LockId,
     /// Its sequence number, as told then.
     pub sn: Sn,
-    /// What the call asked for.
+    /// What the call asked for, after the policy's say (PW for every write where there are no write modes).
     pub mode: LockMode,
     /// The bytes it required, in offsets of the stripe.
     pub extent: Extent,
