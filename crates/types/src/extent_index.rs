@@ -13,11 +13,13 @@ pub struct ExtentIndex<K> {
     entries: BTreeMap<(u8, u64, K), u64>,
     /// Number of extents in each class.
     classes: [u32; 64],
+    /// A bit for each class that has any.
+    in_use: u64,
 }
 
 impl<K: Copy + Ord> Default for ExtentIndex<K> {
     fn default() -> Self {
-        ExtentIndex { entries: BTreeMap::new(), classes: [0; 64] }
+        ExtentIndex { entries: BTreeMap::new(), classes: [0; 64], in_use: 0 }
     }
 }
 
@@ -50,6 +52,7 @@ impl<K: Copy + Ord> ExtentIndex<K> {
         let before = self.entries.insert((class, extent.start(), key), extent.end());
         assert!(before.is_none(), "each key is stored once");
         self.classes[usize::from(class)] += 1;
+        self.in_use |= 1 << class;
     }
 
     /// Removes an extent that was added with this key.
@@ -57,11 +60,21 @@ impl<K: Copy + Ord> ExtentIndex<K> {
         let class = class(extent);
         let before = self.entries.remove(&(class, extent.start(), key));
         assert_eq!(before, Some(extent.end()), "only what was stored is removed");
-        self.classes[usize::from(class)] -= 1;
+        let count = &mut self.classes[usize::from(class)];
+        *count -= 1;
+        if *count == 0 {
+            self.in_use &= !(1 << class);
+        }
     }
 
     fn classes_in_use(&self) -> impl Iterator<Item = u8> + '_ {
-        (0..64_u8).filter(|class| self.classes[usize::from(*class)] > 0)
+        let mut left = self.in_use;
+        core::iter::from_fn(move || {
+            let class = u8::try_from(left.trailing_zeros()).expect("at most 64");
+            // All but the lowest bit.
+            left = left & left.checked_sub(1)?;
+            Some(class)
+        })
     }
 }
 
@@ -77,6 +90,16 @@ impl<K: Copy + Ord + Bounded> ExtentIndex<K> {
                 .map(|((_, start, key), end)| {
                     (Extent::new(*start, *end).expect("stored extents are not empty"), *key)
                 })
+        })
+    }
+
+    /// Of each class, one that begins last of those that begin at or before `offset`, if it holds that byte: the likely one, found
+    /// by a single search, where extents do not overlap much. Others may hold it as well.
+    pub fn nearest(&self, offset: u64) -> impl Iterator<Item = K> + '_ {
+        self.classes_in_use().filter_map(move |class| {
+            let next = (class, offset.checked_add(1)?, K::LEAST);
+            let ((found, _, key), end) = self.entries.range(..next).next_back()?;
+            (*found == class && *end > offset).then_some(*key)
         })
     }
 
@@ -147,6 +170,12 @@ mod tests {
             found.sort_unstable();
             expected.sort_unstable();
             assert_eq!(found, expected);
+            let mut nearest: Vec<_> = index.nearest(probe.start()).collect();
+            nearest.dedup();
+            for key in &nearest {
+                let (extent, _) = all.iter().find(|(_, other)| other == key).unwrap();
+                assert!(extent.contains(Extent::with_length(probe.start(), 1).unwrap()));
+            }
             let odd = |key: u64| key % 2 == 1;
             let first = all
                 .iter()

@@ -18,9 +18,23 @@ impl Locks {
         required: &Region,
         out: &mut Vec<Effect>,
     ) -> bool {
-        let Some(lock) = self.find(mode, required) else { return false };
+        let (clock, tick) = (self.clock + 1, self.tick);
+        let found = self.find_likely(mode, required).map(|(lock, held)| {
+            held.use_now(clock, tick);
+            (lock, held.sn, held.region.bounds())
+        });
+        match found {
+            Some((lock, sn, covers)) => {
+                self.clock = clock;
+                self.last_used = Some((lock, covers));
+                self.add_user(User { operation, lock, sn, reads: !mode.writes() }, out);
+            }
+            None => {
+                let Some(lock) = self.find(mode, required) else { return false };
+                self.begin_use(operation, lock, mode, out);
+            }
+        }
         self.note_write(mode, required);
-        self.begin_use(operation, lock, mode, out);
         true
     }
 
@@ -62,19 +76,17 @@ impl Locks {
             return;
         }
         let GrantedLock { lock, mode, region, sn, state, replaces, early: _ } = granted;
-        let mut held = Held {
+        let held = Held {
             mode,
             region,
             sn,
             phase: Phase::Granted,
-            readers: 0,
-            writers: 0,
             wanted: None,
             used: self.clock,
             used_tick: self.tick,
         };
         for old in replaces {
-            self.take_over(old, lock, &mut held);
+            self.take_over(old, lock);
         }
         self.by_extent.insert(held.region.bounds(), lock);
         let before = self.held.insert(lock, held);
@@ -98,11 +110,8 @@ impl Locks {
     }
 
     /// The operations under lock `old` go on under `new`, which the server granted in its place (paper III-D1).
-    fn take_over(&mut self, old: LockId, new: LockId, held: &mut Held) {
-        if let Some(before) = self.remove(old) {
-            held.readers += before.readers;
-            held.writers += before.writers;
-        }
+    fn take_over(&mut self, old: LockId, new: LockId) {
+        self.remove(old);
         for user in self.users.iter_mut().filter(|user| user.lock == old) {
             user.lock = new;
         }
@@ -111,18 +120,15 @@ impl Locks {
     fn begin_use(&mut self, operation: OperationId, lock: LockId, mode: LockMode, out: &mut Vec<Effect>) {
         self.clock += 1;
         let held = self.held.get_mut(&lock).expect("callers found the lock");
-        held.used = self.clock;
-        held.used_tick = self.tick;
-        let reads = !mode.writes();
-        if reads {
-            held.readers += 1
-        } else {
-            held.writers += 1
-        }
-        let sn = held.sn;
-        self.users.push(User { operation, lock, sn, reads });
-        self.last_used = Some(lock);
-        out.push(Effect::Use { operation, lock, sn });
+        held.use_now(self.clock, self.tick);
+        self.last_used = Some((lock, held.region.bounds()));
+        let user = User { operation, lock, sn: held.sn, reads: !mode.writes() };
+        self.add_user(user, out);
+    }
+
+    fn add_user(&mut self, user: User, out: &mut Vec<Effect>) {
+        self.users.push(user);
+        out.push(Effect::Use { operation: user.operation, lock: user.lock, sn: user.sn });
     }
 
     pub(super) fn finish(&mut self, operation: OperationId, out: &mut Vec<Effect>) {
@@ -130,10 +136,7 @@ impl Locks {
             return; // the lock was lost with its server
         };
         let user = self.users.swap_remove(at);
-        let held = self.held.get_mut(&user.lock).expect("a lock in use is held");
-        let count = if user.reads { &mut held.readers } else { &mut held.writers };
-        *count = count.checked_sub(1).expect("each use ends once");
-        if held.phase != Phase::Granted {
+        if self.canceling > 0 {
             self.go_on_canceling(user.lock, out);
         }
     }

@@ -2,7 +2,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use ccpfs_types::{ExtentIndex, LockId, LockMode, OperationId, Policy, Region, RequestId, Sn};
+use ccpfs_types::{Extent, ExtentIndex, LockId, LockMode, OperationId, Policy, Region, RequestId, Sn};
 use ccpfs_wire::GrantedLock;
 
 /// What a lock cache is set to.
@@ -176,9 +176,6 @@ pub(super) struct Held {
     pub(super) region: Region,
     pub(super) sn: Sn,
     pub(super) phase: Phase,
-    /// Operations that read under it, and that write under it.
-    pub(super) readers: u32,
-    pub(super) writers: u32,
     /// The mode somebody waits for, once it is revoked.
     pub(super) wanted: Option<LockMode>,
     /// When it was last used: counts acquisitions.
@@ -187,8 +184,14 @@ pub(super) struct Held {
 }
 
 impl Held {
-    pub(super) const fn in_use(&self) -> bool {
-        self.readers > 0 || self.writers > 0
+    pub(super) const fn use_now(&mut self, clock: u64, tick: u64) {
+        self.used = clock;
+        self.used_tick = tick;
+    }
+
+    /// Whether an operation that needs this may begin under the lock.
+    fn serves(&self, mode: LockMode, region: &Region) -> bool {
+        self.phase == Phase::Granted && self.mode.serves(mode) && self.region.contains(region)
     }
 }
 
@@ -217,10 +220,14 @@ pub struct Locks {
     pub(super) held: BTreeMap<LockId, Held>,
     pub(super) by_extent: ExtentIndex<LockId>,
     pub(super) pending: BTreeMap<RequestId, Pending>,
+    /// Operations in progress: few.
     pub(super) users: Vec<User>,
+    /// How many locks are on their way back: as long as there is none, the end of an operation concerns no lock.
+    pub(super) canceling: usize,
     /// Revocations that came before their grants.
     pub(super) early_revocations: BTreeMap<LockId, LockMode>,
-    pub(super) last_used: Option<LockId>,
+    /// With what it covers: a lock never covers anything else.
+    pub(super) last_used: Option<(LockId, Extent)>,
     pub(super) clock: u64,
     pub(super) tick: u64,
     /// Where the last write ended, to see whether the next one goes on from there.
@@ -238,6 +245,7 @@ impl Locks {
             by_extent: ExtentIndex::new(),
             pending: BTreeMap::new(),
             users: Vec::new(),
+            canceling: 0,
             early_revocations: BTreeMap::new(),
             last_used: None,
             clock: 0,
@@ -305,20 +313,35 @@ impl Locks {
     }
 
     pub(super) fn find(&self, mode: LockMode, region: &Region) -> Option<LockId> {
-        let serves = |held: &Held| {
-            held.phase == Phase::Granted && held.mode.serves(mode) && held.region.contains(region)
-        };
-        if let Some(last) = self.last_used
-            && self.held.get(&last).is_some_and(serves)
-        {
-            return Some(last);
-        }
-        self.by_extent.overlapping(region.bounds()).map(|(_, id)| id).find(|id| serves(&self.held[id]))
+        let serves = |id: &LockId| self.held[id].serves(mode, region);
+        self.by_extent.overlapping(region.bounds()).map(|(_, id)| id).find(serves)
+    }
+
+    /// As [`Locks::find`] for where a serving lock most likely is: the lock used last, or that which begins last before the region.
+    /// One search in each table, because this is the way of an operation that finds its lock.
+    pub(super) fn find_likely(&mut self, mode: LockMode, region: &Region) -> Option<(LockId, &mut Held)> {
+        let bounds = region.bounds();
+        let last = self.last_used.filter(|(_, covers)| covers.contains(bounds)).map(|(last, _)| last);
+        let likely = last.or_else(|| self.by_extent.nearest(bounds.start()).next())?;
+        let held = self.held.get_mut(&likely)?;
+        held.serves(mode, region).then_some((likely, held))
+    }
+
+    /// Whether an operation uses the lock.
+    pub(super) fn is_used(&self, lock: LockId) -> bool {
+        self.users.iter().any(|user| user.lock == lock)
+    }
+
+    /// Whether an operation writes under the lock.
+    pub(super) fn is_written(&self, lock: LockId) -> bool {
+        self.users.iter().any(|user| user.lock == lock && !user.reads)
     }
 
     pub(super) fn remove(&mut self, lock: LockId) -> Option<Held> {
         let held = self.held.remove(&lock)?;
         self.by_extent.remove(held.region.bounds(), lock);
+        self.canceling -= usize::from(held.phase != Phase::Granted);
+        self.last_used = self.last_used.filter(|(last, _)| *last != lock);
         Some(held)
     }
 

@@ -1,6 +1,6 @@
 //! From a revocation, or a wish of our own, to the release.
 
-use super::locks::{Effect, Locks, Phase};
+use super::locks::{Effect, Held, Locks, Phase};
 use alloc::vec::Vec;
 use ccpfs_types::{LockId, LockMode};
 
@@ -33,14 +33,13 @@ impl Locks {
         out: &mut Vec<Effect>,
     ) {
         let downgrading = self.settings.policy.downgrading;
-        let held = self.held.get_mut(&lock).expect("callers found the lock");
-        assert_eq!(held.phase, Phase::Granted, "a lock is canceled once");
-        held.phase = Phase::Draining;
+        let used = self.is_used(lock);
+        let held = self.drain(lock);
         held.wanted = acknowledge.then_some(wanted);
-        let idle_reader = held.mode == LockMode::Pr && !held.in_use();
+        let idle_reader = held.mode == LockMode::Pr && !used;
         if acknowledge && !idle_reader {
             // An unused lock is lowered by the acknowledgement itself: no second message.
-            if downgrading && !held.in_use() && lowers(held.mode, wanted) {
+            if downgrading && !used && lowers(held.mode, wanted) {
                 held.mode = LockMode::Nbw;
             }
             out.push(Effect::RevokeAck { lock, mode: held.mode });
@@ -55,13 +54,14 @@ impl Locks {
     pub(super) fn go_on_canceling(&mut self, lock: LockId, out: &mut Vec<Effect>) {
         let early_grant = self.settings.policy.early_grant;
         let downgrading = self.settings.policy.downgrading;
+        let (used, written) = (self.is_used(lock), self.is_written(lock));
         let held = self.held.get_mut(&lock).expect("callers found the lock");
         match held.phase {
             Phase::Granted | Phase::Flushing | Phase::Lowering => {}
-            Phase::Draining if held.in_use() => {
+            Phase::Draining if used => {
                 // Held by readers only: flush, then lower to PR so that other readers come in (paper III-D2).
                 let readers_wait = held.wanted == Some(LockMode::Pr);
-                if downgrading && held.mode == LockMode::Pw && held.writers == 0 && readers_wait {
+                if downgrading && held.mode == LockMode::Pw && !written && readers_wait {
                     held.phase = Phase::Lowering;
                     out.push(Effect::Flush {
                         lock,
@@ -113,8 +113,8 @@ impl Locks {
     }
 
     fn release(&mut self, lock: LockId, out: &mut Vec<Effect>) {
+        assert!(!self.is_used(lock), "a lock in use is not released");
         let held = self.remove(lock).expect("callers found the lock");
-        assert!(!held.in_use(), "a lock in use is not released");
         out.push(Effect::Release { lock, region: held.region, sn: held.sn });
     }
 
@@ -123,7 +123,7 @@ impl Locks {
         let mut unused: Vec<(u64, LockId)> = self
             .held
             .iter()
-            .filter(|(_, held)| held.phase == Phase::Granted && !held.in_use())
+            .filter(|(id, held)| held.phase == Phase::Granted && !self.is_used(**id))
             .map(|(id, held)| (held.used, *id))
             .collect();
         unused.sort_unstable();
@@ -138,9 +138,8 @@ impl Locks {
         let old: Vec<LockId> = self
             .held
             .iter()
-            .filter(|(_, held)| {
-                held.phase == Phase::Granted && !held.in_use() && tick - held.used_tick > age_max
-            })
+            .filter(|(_, held)| held.phase == Phase::Granted && tick - held.used_tick > age_max)
+            .filter(|(id, _)| !self.is_used(**id))
             .map(|(id, _)| *id)
             .collect();
         for lock in old {
@@ -150,9 +149,16 @@ impl Locks {
 
     /// Cancels an unused lock that nobody asked for: there is no waiter to lower it for.
     fn cancel_unasked(&mut self, lock: LockId, out: &mut Vec<Effect>) {
-        let held = self.held.get_mut(&lock).expect("callers found the lock");
-        held.phase = Phase::Draining;
+        self.drain(lock);
         self.go_on_canceling(lock, out);
+    }
+
+    fn drain(&mut self, lock: LockId) -> &mut Held {
+        let held = self.held.get_mut(&lock).expect("callers found the lock");
+        assert_eq!(held.phase, Phase::Granted, "a lock is canceled once");
+        held.phase = Phase::Draining;
+        self.canceling += 1;
+        held
     }
 }
 
