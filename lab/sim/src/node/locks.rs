@@ -1,0 +1,135 @@
+//! The locks of a call: taken in stripe order, all held before anything is done under them.
+
+use super::client::{Client, EIO, Note};
+use super::operation::{Op, Part, Phase, Progress};
+use super::stripe::to_u32;
+use crate::engine::Engine;
+use crate::history::Call;
+use crate::workload::Work;
+use ccpfs_cached_stripe::Input;
+use ccpfs_dlm::client::{Intent, least_restrictive};
+use ccpfs_types::{Extent, OperationId, RequestId, Sn};
+
+impl Client {
+    /// Which stripes a call locks, and how far.
+    fn wanted(&self, op: &Op) -> Vec<(u32, Extent)> {
+        let layout = self.files[op.file].layout;
+        match &op.work {
+            Work::Call(Call::Truncate { length, .. }) => {
+                layout.stripe_hulls(Extent::to_eof(*length)).collect()
+            }
+            Work::Call(Call::Append { .. }) => layout.stripe_hulls(Extent::WHOLE).collect(),
+            Work::WriteList { extents, .. } => {
+                let mut hulls: Vec<Option<Extent>> = vec![None; layout.stripe_count() as usize];
+                for piece in extents.iter().flat_map(|extent| layout.pieces(*extent)) {
+                    let hull = &mut hulls[piece.stripe as usize];
+                    *hull = Some(hull.map_or(piece.extent, |hull| hull.hull(piece.extent)));
+                }
+                (0_u32..).zip(hulls).filter_map(|(stripe, hull)| Some((stripe, hull?))).collect()
+            }
+            Work::Call(
+                Call::Write { .. } | Call::Read { .. } | Call::Size { .. } | Call::Fsync { .. },
+            )
+            | Work::Flush { .. } => layout.stripe_hulls(op.hull()).collect(),
+        }
+    }
+
+    fn intent(op: &Op) -> Intent {
+        match &op.work {
+            Work::Call(Call::Read { .. }) => Intent::Read,
+            Work::Call(Call::Append { .. } | Call::Truncate { .. }) => Intent::ReadThenWrite,
+            Work::Call(Call::Write { .. } | Call::Size { .. } | Call::Fsync { .. })
+            | Work::WriteList { .. }
+            | Work::Flush { .. } => Intent::Write,
+        }
+    }
+
+    /// Asks for the lock of the next stripe.
+    pub(super) fn lock_next(&mut self, engine: &mut Engine, thread: u32, op: &mut Op) -> Progress {
+        if op.parts.is_empty() {
+            op.parts = self
+                .wanted(op)
+                .into_iter()
+                .map(|(stripe, extent)| Part {
+                    stripe: stripe as usize,
+                    extent,
+                    operation: OperationId(0),
+                    sn: Sn(0),
+                    session: 0,
+                })
+                .collect();
+        }
+        let Some(part) = op.parts.get(op.locked) else { return op.to(Phase::Locked) };
+        let (stripe, extent) = (part.stripe, part.extent);
+        let target = self.target(op.file, stripe);
+        if let Some(Some(errno)) = self.take_session(thread, target) {
+            return Progress::Return(Err(errno));
+        }
+        let Some(serial) = self.session(engine, thread, target) else { return Progress::Wait };
+        self.bind(engine, op.file, stripe, serial);
+        let operation = OperationId(self.number(thread));
+        let request = RequestId(self.number(thread));
+        op.parts[op.locked].operation = operation;
+        let acquire = Input::Acquire {
+            operation,
+            mode: least_restrictive(Self::intent(op), op.parts.len()),
+            required: extent.into(),
+            desired: Extent::to_eof(extent.start()).into(),
+            request,
+            try_only: false,
+        };
+        self.step(engine, op.file, stripe, acquire);
+        op.to(Phase::Answer)
+    }
+
+    pub(super) fn lock_answer(&mut self, engine: &mut Engine, thread: u32, op: &mut Op) -> Progress {
+        let part = &op.parts[op.locked];
+        let (stripe, of) = (part.stripe, part.operation);
+        let answer = self.take_note(thread, |note| {
+            if let Note::Answer { operation, answer } = note
+                && *operation == of
+            {
+                return Some(*answer);
+            }
+            None
+        });
+        // A lock that was lost before its thread looked is none.
+        let answer = match answer {
+            None => return Progress::Wait,
+            Some(Ok(_)) if !self.holds(op.file, stripe, of) => Err(EIO),
+            Some(answer) => answer,
+        };
+        match answer {
+            Err(errno) => Progress::Return(Err(errno)),
+            Ok((lock, sn)) => {
+                let session = self.stripe(op.file, stripe).session.map_or(0, |(_, number)| number);
+                let part = &mut op.parts[op.locked];
+                (part.sn, part.session) = (sn, session);
+                op.locked += 1;
+                engine.note(self.who(), || {
+                    let name = op.id.map(|id| id.to_string()).unwrap_or_default();
+                    format!("{name} uses {lock} of stripe {stripe} with {sn}")
+                });
+                if let Work::Call(Call::Read { .. }) = op.work {
+                    let stripe = to_u32(stripe);
+                    let used = crate::history::StripeUse { stripe, session, sn, order: 0 };
+                    engine.took_effect(op.id, used);
+                }
+                op.to(Phase::Lock)
+            }
+        }
+    }
+
+    /// All locks are held.
+    pub(super) fn locked(&mut self, _: &mut Engine, op: &mut Op) -> Progress {
+        match &op.work {
+            Work::Call(Call::Read { .. }) => op.to(Phase::Look),
+            Work::Call(Call::Truncate { .. }) => op.to(Phase::Cut),
+            // Nobody else can write now: the size stays what it is until we have written.
+            Work::Call(Call::Append { .. }) => op.to(Phase::Size),
+            Work::Call(Call::Write { .. } | Call::Size { .. } | Call::Fsync { .. })
+            | Work::WriteList { .. }
+            | Work::Flush { .. } => op.to(Phase::Copy),
+        }
+    }
+}

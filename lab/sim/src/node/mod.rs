@@ -1,0 +1,15 @@
+//! The shells of a world: they carry what the machines decide, and decide nothing.
+
+pub(crate) mod client;
+mod device;
+mod flush;
+mod locks;
+mod operation;
+mod range_lock;
+mod read;
+pub(crate) mod server;
+mod session;
+mod size;
+mod stripe;
+mod sync;
+mod write;

@@ -1,0 +1,100 @@
+//! Writing: copy into the pages, mark dirty stripe by stripe.
+
+use super::client::{Client, EIO};
+use super::operation::{Op, Phase, Progress};
+use super::stripe::to_u32;
+use crate::engine::Engine;
+use crate::history::{Call, Outcome, StripeUse};
+use crate::workload::Work;
+use ccpfs_cached_stripe::Input;
+use ccpfs_types::Extent;
+
+impl Client {
+    /// Puts the bytes into the pages, then lets time pass.
+    pub(super) fn copy(&mut self, engine: &mut Engine, thread: u32, op: &mut Op) -> Progress {
+        if op.complete {
+            op.complete = false;
+            op.at = 0;
+            let mut bytes = 0;
+            let (layout, tag) = (self.files[op.file].layout, op.tag());
+            for extent in op.extents.clone() {
+                bytes += extent.length();
+                if !engine.is_tagged() {
+                    continue;
+                }
+                for piece in layout.pieces(extent) {
+                    let stripe = piece.stripe as usize;
+                    let place = self.stripe(op.file, stripe);
+                    place.memory.insert(piece.extent, tag);
+                    place.pins.push(piece.extent);
+                    op.pins.push((stripe, piece.extent));
+                }
+            }
+            if self.spend_copying(engine, thread, bytes) {
+                return Progress::Wait;
+            }
+            return op.to(Phase::Commit);
+        }
+        if self.take_timer(thread) { op.to(Phase::Commit) } else { Progress::Wait }
+    }
+
+    /// Marks the bytes of one stripe dirty and ends the use of its lock.
+    pub(super) fn commit(&mut self, engine: &mut Engine, thread: u32, op: &mut Op) -> Progress {
+        let Some(part) = op.parts.get(op.at).cloned() else {
+            return Progress::Return(match (op.errno, &op.work) {
+                (Some(errno), _) => Err(errno),
+                (None, Work::Call(Call::Append { .. })) => {
+                    Ok(Outcome::Appended { offset: op.hull().start() })
+                }
+                (None, Work::Call(_) | Work::WriteList { .. } | Work::Flush { .. }) => Ok(Outcome::Written),
+            });
+        };
+        if op.at > 0 && op.pending.is_empty() && engine.random.chance(300) {
+            // Other threads may run between two stripes.
+            op.pending.push(0);
+            if self.spend_copying(engine, thread, 0) {
+                return Progress::Wait;
+            }
+        } else if !op.pending.is_empty() && engine.config.client.wake_jitter_ns > 0 && !self.take_timer(thread) {
+            return Progress::Wait;
+        }
+        op.pending.clear();
+        op.at += 1;
+        let now_ns = i64::try_from(engine.now_ns()).expect("a run is shorter than 292 years");
+        let mut written = false;
+        for extent in self.local(op, part.stripe) {
+            written = true;
+            let input = Input::Written { operation: part.operation, extent, now_ns };
+            self.step(engine, op.file, part.stripe, input);
+        }
+        if self.take_void(thread, part.operation).is_some() {
+            op.errno = Some(EIO);
+        } else if written {
+            let used = StripeUse {
+                stripe: to_u32(part.stripe),
+                session: part.session,
+                sn: part.sn,
+                order: 0,
+            };
+            engine.took_effect(op.id, used);
+        }
+        self.finish_part(engine, op.file, &part);
+        Progress::Again
+    }
+
+    /// The bytes of a stripe that a call writes, in offsets of the stripe.
+    fn local(&self, op: &Op, stripe: usize) -> Vec<Extent> {
+        let (layout, stripe) = (self.files[op.file].layout, to_u32(stripe));
+        let mut local: Vec<Extent> = Vec::new();
+        for extent in &op.extents {
+            let from = layout.stripe_length(stripe, extent.start());
+            let to = layout.stripe_length(stripe, extent.end());
+            let Some(extent) = Extent::new(from, to) else { continue };
+            match local.last_mut() {
+                Some(last) if last.end() == extent.start() => *last = last.hull(extent),
+                Some(_) | None => local.push(extent),
+            }
+        }
+        local
+    }
+}

@@ -1,0 +1,67 @@
+//! What the applications of a world do.
+
+pub mod plan;
+
+use crate::history::Call;
+use ccpfs_types::Extent;
+use std::rc::Rc;
+
+/// One call of an application thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// A call that the checkers know.
+    Call(Call),
+    /// One write of several pieces, under locks of the smallest range per stripe that takes all of them in.
+    WriteList {
+        /// The file.
+        file: u32,
+        /// Its bytes, ascending and disjoint.
+        extents: Rc<[Extent]>,
+    },
+    /// Sends what is dirty to the servers and waits for the answers, without making them durable.
+    Flush {
+        /// The file.
+        file: u32,
+    },
+}
+
+/// What a thread does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A call, after some time.
+    Call {
+        /// How long it thinks before, nanoseconds.
+        after_ns: u64,
+        /// What it calls.
+        work: Work,
+    },
+    /// It waits until every thread of every client waits or is done.
+    Barrier,
+    /// Nothing more.
+    Done,
+}
+
+/// A thread of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Thread {
+    /// Its client node.
+    pub client: u32,
+    /// Which of the client's threads.
+    pub thread: u32,
+}
+
+/// The applications.
+pub trait Workload {
+    /// What `thread` does next. Asked again after each call and each barrier.
+    fn next(&mut self, thread: Thread, now_ns: u64) -> Next;
+
+    /// A call has returned: an error, or how many bytes it moved (the size for a question of size).
+    fn returned(&mut self, thread: Thread, work: &Work, result: Result<u64, i32>, now_ns: u64) {
+        let _ = (thread, work, result, now_ns);
+    }
+
+    /// All threads wait at a barrier, or are done; they go on now.
+    fn barrier(&mut self, now_ns: u64) {
+        let _ = now_ns;
+    }
+}
