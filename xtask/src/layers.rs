@@ -200,6 +200,7 @@ fn reason(floor: Floor) -> &'static str {
         Floor::Rules => {
             "rules import types and wire only, and no outside crate, so that they run under a checker"
         }
+        Floor::Machines => "machines put rules together: they import floors 0 to 2, and no outside crate",
         Floor::Ports => "ports import types only: they carry bytes they do not understand",
         Floor::Settings => "config imports types and transport (for addresses) only",
         Floor::Shells => {

@@ -1,7 +1,8 @@
-//! House-keeping commands: `cargo xtask layers | tidy [--bless] | cites`.
+//! House-keeping commands: `cargo xtask layers | tidy [--bless] | cites | canaries [NAME...]`.
 //!
 //! Each command prints every breach with the reason for the rule, and exits with status 1 when there is one.
 
+mod canaries;
 mod cites;
 mod layers;
 mod ratchet;
@@ -17,7 +18,8 @@ usage: cargo xtask COMMAND
 
   layers          every crate has a floor and imports only what its floor may import
   tidy            first lines, lengths, bans, links; `--bless` rewrites the list of length exceptions
-  cites           for each invariant of docs/protocol.md: where it is asserted and where it is tested";
+  cites           for each invariant of docs/protocol.md: where it is asserted and where it is tested
+  canaries        breaks the rules on purpose, one edit at a time, and sees to it that somebody notices";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&root, false),
         ["tidy", "--bless"] => tidy::run(&root, true),
         ["cites"] => cites::run(&root),
+        ["canaries", names @ ..] => canaries::run(&root, names),
         _ => Err(USAGE.to_owned()),
     };
     match outcome {
