@@ -41,7 +41,7 @@ pub struct BulkRef {
     pub id: u64,
     /// Where they begin in what `id` names, in bytes; for the shell.
     pub offset: u64,
-    /// How many bytes they are.
+    /// How many bytes they are; at most [`ccpfs_types::limits::BULK_BYTES_MAX`].
     pub bytes: u64,
 }
 
