@@ -199,80 +199,9 @@ fn stored(start: u64, end: u64) -> Extent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec;
 
     fn extent(start: u64, end: u64) -> Extent {
         Extent::new(start, end).unwrap()
-    }
-
-    /// The dumb twin: one value per byte.
-    struct Bytes(Vec<Option<u8>>);
-
-    impl Bytes {
-        fn agree(&self, map: &ExtentMap<u8>) {
-            let mut found = vec![None; self.0.len()];
-            let mut last: Option<(Extent, u8)> = None;
-            for (e, value) in map.iter() {
-                if let Some((before, old)) = last {
-                    assert!(
-                        before.end() < e.start() || before.end() == e.start() && old != value,
-                        "merged, disjoint"
-                    );
-                }
-                last = Some((e, value));
-                for byte in e.start()..e.end() {
-                    found[usize::try_from(byte).unwrap()] = Some(value);
-                }
-            }
-            assert_eq!(found, self.0);
-            assert_eq!(map.bytes(), self.0.iter().flatten().count() as u64);
-        }
-    }
-
-    #[test]
-    fn agrees_with_an_array_of_bytes() {
-        let mut seed: u64 = 42;
-        let mut random = move |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % below
-        };
-        for _ in 0..200 {
-            let mut map = ExtentMap::new();
-            let mut bytes = Bytes(vec![None; 64]);
-            for _ in 0..60 {
-                let start = random(63);
-                let e = extent(start, start + 1 + random(64 - start));
-                let value = u8::try_from(random(4)).unwrap();
-                let range = usize::try_from(e.start()).unwrap()..usize::try_from(e.end()).unwrap();
-                match random(3) {
-                    0 => {
-                        map.insert(e, value);
-                        bytes.0[range].fill(Some(value));
-                    }
-                    1 => {
-                        map.remove(e);
-                        bytes.0[range].fill(None);
-                    }
-                    _ => {
-                        let set = map.merge(e, value, |old| old <= value);
-                        let mut expected: Vec<u64> = Vec::new();
-                        for at in range {
-                            if bytes.0[at].is_none_or(|old| old <= value) {
-                                bytes.0[at] = Some(value);
-                                expected.push(at as u64);
-                            }
-                        }
-                        assert_eq!(set.iter().flat_map(|p| p.start()..p.end()).collect::<Vec<_>>(), expected);
-                    }
-                }
-                bytes.agree(&map);
-                let covered = bytes.0[usize::try_from(e.start()).unwrap()..usize::try_from(e.end()).unwrap()]
-                    .iter()
-                    .all(Option::is_some);
-                assert_eq!(map.covers(e), covered);
-                assert_eq!(map.gaps(e).is_empty(), covered);
-            }
-        }
     }
 
     #[test]
