@@ -1,0 +1,465 @@
+//! The worlds that are searched: a table.
+
+use ccpfs_types::Policy;
+
+/// Bytes of a stripe that have contents in the model.
+pub const BYTES: usize = 4;
+
+/// A part of a stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Part {
+    /// Which stripe.
+    pub stripe: u8,
+    /// First byte.
+    pub start: u8,
+    /// One past the last byte, at most [`BYTES`].
+    pub end: u8,
+}
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// One write call: NBW, or BW over several stripes. Parts in stripe order.
+    Write(&'static [Part]),
+    /// One read call.
+    Read(&'static [Part]),
+    /// Writes so many bytes at the end of a stripe (each stripe counts as a file here).
+    Append {
+        /// Which stripe.
+        stripe: u8,
+        /// How many bytes.
+        length: u8,
+    },
+    /// Sets the length of a stripe.
+    Truncate {
+        /// Which stripe.
+        stripe: u8,
+        /// To how many bytes.
+        length: u8,
+    },
+    /// Asks how long a stripe is, without a lock.
+    Size {
+        /// Which stripe.
+        stripe: u8,
+    },
+    /// `fsync` of everything.
+    Sync,
+}
+
+/// What else a world does, beyond the scripts.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Device tasks end in any order, some time after they were started; otherwise at once.
+    pub slow_device: bool,
+    /// Extent caches are trimmed at any time (and clients forced to flush, which the server does when trimming is of no use).
+    pub trims: bool,
+    /// This node may crash, once, at any moment.
+    pub crashes: Option<u8>,
+    /// This node may lose its connections, once, at any moment, and comes back under a new number.
+    pub loses: Option<u8>,
+    /// Clients may flush at any time although nobody asks them to.
+    pub flushes: bool,
+    /// How many times each node may give back an unused lock of a stripe unasked.
+    pub shrinks: u8,
+    /// The bytes of a flush are those that the pages hold when it arrives, not when it was made.
+    pub late_bytes: bool,
+    /// What a client sends on its callback connection may change places (R31).
+    pub swaps: bool,
+    /// Most bytes of one flush.
+    pub flush_bytes_max: u64,
+    /// Canceled locks with flushes put off before some are flushed.
+    pub put_off_max: usize,
+    /// Locks that a client keeps.
+    pub locks_max: usize,
+}
+
+/// Nothing beyond the scripts.
+pub const PLAIN: Options = Options {
+    slow_device: false,
+    trims: false,
+    crashes: None,
+    loses: None,
+    flushes: false,
+    shrinks: 0,
+    late_bytes: false,
+    swaps: false,
+    flush_bytes_max: 1 << 20,
+    put_off_max: 256,
+    locks_max: 8,
+};
+
+/// One world.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+    /// Scripts: of each node, of each of its threads.
+    pub nodes: &'static [&'static [&'static [Op]]],
+    /// Stripes: 1 or 2.
+    pub stripes: u8,
+    /// Servers of one shard each; stripe `s` lives on shard `s % shards`.
+    pub shards: u8,
+    /// Length of each stripe before anything happens; its bytes are zeros.
+    pub length: u8,
+    /// Name of the lock policy.
+    pub policy: &'static str,
+    /// What else happens.
+    pub options: Options,
+    /// Unique states after which the search ends in the usual run; `None` searches all.
+    pub states_max: Option<usize>,
+    /// Whether it is small enough for the tests that run with every build.
+    pub small: bool,
+}
+
+impl Config {
+    /// The lock policy.
+    ///
+    /// # Panics
+    /// If the table names a policy that does not exist.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        self.policy.parse().expect("the table names policies that exist")
+    }
+
+    /// The configuration of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<&'static Config> {
+        CONFIGS.iter().find(|config| config.name == name)
+    }
+}
+
+const fn part(stripe: u8, start: u8, end: u8) -> Part {
+    assert!(start < end && end as usize <= BYTES);
+    Part { stripe, start, end }
+}
+
+const W01: Op = Op::Write(&[part(0, 0, 1)]);
+const W02: Op = Op::Write(&[part(0, 0, 2)]);
+const W13: Op = Op::Write(&[part(0, 1, 3)]);
+const W04: Op = Op::Write(&[part(0, 0, 4)]);
+const W24: Op = Op::Write(&[part(0, 2, 4)]);
+const R01: Op = Op::Read(&[part(0, 0, 1)]);
+const R02: Op = Op::Read(&[part(0, 0, 2)]);
+const R03: Op = Op::Read(&[part(0, 0, 3)]);
+const R04: Op = Op::Read(&[part(0, 0, 4)]);
+/// A write, and a read, of two stripes.
+const WW: Op = Op::Write(&[part(0, 0, 1), part(1, 0, 1)]);
+const RR: Op = Op::Read(&[part(0, 0, 1), part(1, 0, 1)]);
+/// One stripe of them.
+const Z0: Op = Op::Write(&[part(0, 0, 1)]);
+const Z1: Op = Op::Write(&[part(1, 0, 1)]);
+const A1: Op = Op::Append { stripe: 0, length: 1 };
+const A2: Op = Op::Append { stripe: 0, length: 2 };
+const T1: Op = Op::Truncate { stripe: 0, length: 1 };
+const SZ: Op = Op::Size { stripe: 0 };
+const T3: Op = Op::Truncate { stripe: 0, length: 3 };
+
+const ONE: Config = Config {
+    name: "",
+    about: "",
+    nodes: &[],
+    stripes: 1,
+    shards: 1,
+    length: 4,
+    policy: "seqdlm",
+    options: PLAIN,
+    states_max: None,
+    small: false,
+};
+const TWO: Config = Config { stripes: 2, shards: 2, ..ONE };
+
+const SLOW: Options = Options { slow_device: true, ..PLAIN };
+const TRIMS: Options = Options { trims: true, ..PLAIN };
+
+/// All worlds, small ones first.
+pub static CONFIGS: &[Config] = &[
+    Config {
+        name: "two-writers",
+        about: "two blind writes that overlap, each followed by a read",
+        nodes: &[&[&[W02, R03]], &[&[W13, R03]]],
+        small: true,
+        ..ONE
+    },
+    Config {
+        name: "write-read",
+        about: "one client writes twice, the other reads twice",
+        nodes: &[&[&[W02, W02]], &[&[R02, R02]]],
+        small: true,
+        ..ONE
+    },
+    Config {
+        name: "three-writers",
+        about: "three clients write the same bytes",
+        nodes: &[&[&[W02]], &[&[W02]], &[&[W02, R02]]],
+        ..ONE
+    },
+    Config {
+        name: "upgrade",
+        about: "read, write, read: each client upgrades its own lock against the other",
+        nodes: &[&[&[R02, W02, R02]], &[&[R02, W02]]],
+        small: true,
+        ..ONE
+    },
+    Config {
+        name: "whole-calls",
+        about: "calls over two stripes on two servers are atomic",
+        nodes: &[&[&[WW]], &[&[WW, RR]]],
+        small: true,
+        ..TWO
+    },
+    Config {
+        name: "whole-calls-one-server",
+        about: "the same over one connection",
+        nodes: &[&[&[WW, RR]], &[&[WW, RR]]],
+        shards: 1,
+        ..TWO
+    },
+    Config {
+        name: "whole-calls-three",
+        about: "two writers and a reader of two stripes",
+        nodes: &[&[&[WW]], &[&[WW]], &[&[RR]]],
+        ..TWO
+    },
+    Config {
+        name: "whole-and-half",
+        about: "a call over two stripes among calls of each",
+        nodes: &[&[&[WW]], &[&[Z0, Z1]], &[&[RR]]],
+        ..TWO
+    },
+    Config {
+        name: "append",
+        about: "both clients append twice",
+        nodes: &[&[&[A1, A1]], &[&[A1, A1]]],
+        length: 0,
+        small: true,
+        ..ONE
+    },
+    Config {
+        name: "append-write-read",
+        about: "an append beside a write that makes the file longer and a read to its end",
+        nodes: &[&[&[A1]], &[&[W02]], &[&[R04]]],
+        length: 0,
+        ..ONE
+    },
+    Config {
+        name: "size",
+        about: "one client asks for the size while another writes and cuts",
+        nodes: &[&[&[SZ, SZ]], &[&[W02, W24, T1]]],
+        length: 0,
+        small: true,
+        ..ONE
+    },
+    Config {
+        name: "size-three",
+        about: "a reader finds the end of the file by asking two writers",
+        nodes: &[&[&[R02, SZ]], &[&[W24]], &[&[A1, T1]]],
+        length: 0,
+        ..ONE
+    },
+    Config {
+        name: "size-slow-device",
+        about: "the size while flushes and cuts are at the device",
+        nodes: &[&[&[SZ, R04]], &[&[W24, W02, T3]]],
+        length: 0,
+        options: Options { flushes: true, ..SLOW },
+        ..ONE
+    },
+    Config {
+        name: "truncate",
+        about: "a write, then a cut, against a write and a read",
+        nodes: &[&[&[W04, T1]], &[&[W13, R04]]],
+        small: true,
+        ..ONE
+    },
+    Config {
+        name: "truncate-append",
+        about: "a file is cut and lengthened while another client appends",
+        nodes: &[&[&[A2, T1]], &[&[A1, R04]]],
+        length: 0,
+        ..ONE
+    },
+    Config {
+        name: "truncate-longer",
+        about: "a cut to a longer length against one to a shorter",
+        nodes: &[&[&[T3, R04]], &[&[W02, T1]]],
+        length: 2,
+        ..ONE
+    },
+    Config {
+        name: "slow-device",
+        about: "device tasks end in any order",
+        nodes: &[&[&[W02, R02]], &[&[W02, R02]]],
+        options: SLOW,
+        ..ONE
+    },
+    Config {
+        name: "slow-device-three",
+        about: "three flushes of the same bytes, device tasks in any order",
+        nodes: &[&[&[W02]], &[&[W02]], &[&[W02, R02]]],
+        options: SLOW,
+        ..ONE
+    },
+    Config {
+        name: "trims",
+        about: "extent caches are trimmed whenever they may be, and clients are forced to flush",
+        nodes: &[&[&[W02, R03]], &[&[W13, R03]]],
+        options: TRIMS,
+        small: true,
+        ..ONE
+    },
+    Config {
+        name: "trims-three",
+        about: "three writers of the same bytes and trimming",
+        nodes: &[&[&[W02]], &[&[W02]], &[&[W02]]],
+        options: TRIMS,
+        ..ONE
+    },
+    Config {
+        name: "trims-upgrade",
+        about: "an upgrade keeps the lowest number of what it replaces",
+        nodes: &[&[&[W02, R02]], &[&[W02]]],
+        options: Options { flushes: true, ..TRIMS },
+        ..ONE
+    },
+    Config {
+        name: "trims-slow-device",
+        about: "trimming while device tasks are under way",
+        nodes: &[&[&[W02, R02]], &[&[W02]]],
+        options: Options { slow_device: true, ..TRIMS },
+        ..ONE
+    },
+    Config {
+        name: "crash",
+        about: "a client crashes at any moment; another reads twice",
+        nodes: &[&[&[W02, W02]], &[&[R02, R02]]],
+        options: Options { crashes: Some(0), ..PLAIN },
+        small: true,
+        ..ONE
+    },
+    Config {
+        name: "crash-slow-device",
+        about: "the same while its flushes are at the device",
+        nodes: &[&[&[W02, W02]], &[&[W01, R02]]],
+        options: Options { crashes: Some(0), ..SLOW },
+        ..ONE
+    },
+    Config {
+        name: "crash-whole-calls",
+        about: "a client crashes in the middle of a call over two stripes",
+        nodes: &[&[&[WW]], &[&[WW, RR]]],
+        options: Options { crashes: Some(0), ..PLAIN },
+        ..TWO
+    },
+    Config {
+        name: "crash-trims",
+        about: "a client crashes, and trimming goes on",
+        nodes: &[&[&[W02, W02]], &[&[W02, R02]]],
+        options: Options { crashes: Some(0), ..TRIMS },
+        ..ONE
+    },
+    Config {
+        name: "lose",
+        about: "a client loses its connections at any moment and comes back under a new number",
+        nodes: &[&[&[W02, R02]], &[&[W02, R02]]],
+        options: Options { loses: Some(0), ..PLAIN },
+        ..ONE
+    },
+    Config {
+        name: "lose-fsync",
+        about: "what fsync returned for survives the loss of its client",
+        nodes: &[&[&[W02, Op::Sync, W01]], &[&[R02]]],
+        options: Options { loses: Some(0), ..PLAIN },
+        ..ONE
+    },
+    Config {
+        name: "fsync",
+        about: "fsync against another writer, device tasks in any order",
+        nodes: &[&[&[W02, Op::Sync]], &[&[W02, Op::Sync]]],
+        options: SLOW,
+        ..ONE
+    },
+    Config {
+        name: "threads",
+        about: "two threads of one process share its locks, against another client",
+        nodes: &[&[&[W01, R01], &[W13]], &[&[W02]]],
+        ..ONE
+    },
+    Config {
+        name: "threads-upgrade",
+        about: "one thread upgrades the lock that another uses",
+        nodes: &[&[&[R01, R01], &[W13]], &[&[W04]]],
+        ..ONE
+    },
+    Config {
+        name: "flushes",
+        about: "clients flush unasked, a byte at a time",
+        nodes: &[&[&[W02, W02]], &[&[W02, R02]]],
+        options: Options { flushes: true, flush_bytes_max: 1, ..PLAIN },
+        ..ONE
+    },
+    Config {
+        name: "late-bytes",
+        about: "a flush carries what the pages hold when it arrives",
+        nodes: &[&[&[W02, W02]], &[&[W02, R02]]],
+        options: Options { flushes: true, late_bytes: true, ..PLAIN },
+        ..ONE
+    },
+    Config {
+        name: "swaps",
+        about: "what a client tells unasked changes places on its way (R31)",
+        nodes: &[&[&[W02, R03]], &[&[W13, R03]]],
+        options: Options { swaps: true, shrinks: 1, ..PLAIN },
+        ..ONE
+    },
+    Config {
+        name: "shrinks",
+        about: "clients give back locks that they are asked for",
+        nodes: &[&[&[W02, R02]], &[&[W02, R02]]],
+        options: Options { shrinks: 1, ..PLAIN },
+        ..ONE
+    },
+    Config {
+        name: "one-lock",
+        about: "a client may keep one lock, and puts no flush off",
+        nodes: &[&[&[W02, R03]], &[&[W13, R03]]],
+        options: Options { locks_max: 1, put_off_max: 0, ..PLAIN },
+        ..ONE
+    },
+    Config {
+        name: "no-expansion",
+        about: "locks of exactly what was asked for",
+        nodes: &[&[&[W02, R03]], &[&[W13, R03]]],
+        policy: "seqdlm-no-expansion",
+        ..ONE
+    },
+    Config {
+        name: "no-early-grant",
+        about: "SeqDLM without early grant",
+        nodes: &[&[&[W02, R03]], &[&[W13, R03]]],
+        policy: "seqdlm-no-early-grant",
+        ..ONE
+    },
+    Config {
+        name: "no-upgrading",
+        about: "SeqDLM without upgrades and downgrades",
+        nodes: &[&[&[W02, R03]], &[&[W13, R03]]],
+        policy: "seqdlm-no-upgrading-no-downgrading",
+        ..ONE
+    },
+    Config {
+        name: "basic",
+        about: "the paper's DLM-basic",
+        nodes: &[&[&[W02, R03]], &[&[W13, R03]]],
+        policy: "basic",
+        ..ONE
+    },
+    Config {
+        name: "lustre",
+        about: "the paper's DLM-Lustre",
+        nodes: &[&[&[W02, R03]], &[&[W13, R03]]],
+        policy: "lustre",
+        ..ONE
+    },
+];
