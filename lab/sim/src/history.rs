@@ -237,9 +237,9 @@ pub enum FaultKind {
         /// Which.
         server: u32,
     },
-    /// Anything else that may delay, and nothing more: a partition, a spike, a pause.
+    /// Anything else that may keep a client from answering in time: a partition, a pause, a lost connection.
     Disturbed {
-        /// The node or server.
+        /// The client process.
         node: u32,
     },
 }
@@ -266,6 +266,8 @@ pub struct Loss {
     pub stripe: u32,
     /// Which bytes, in offsets of the stripe.
     pub extent: Extent,
+    /// Why: `errno` of Linux.
+    pub errno: i32,
 }
 
 /// A file of a run.

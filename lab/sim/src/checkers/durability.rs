@@ -5,6 +5,11 @@
 
 use super::segments::{Access, Deed, Segment};
 use crate::history::{Call, FaultKind, History, Operation};
+use ccpfs_types::Extent;
+
+/// Reasons for which a device does not take data: EIO, EFBIG, ENOSPC, EDQUOT of Linux. That no lock covers them (EPERM) is none: a
+/// client that lives holds the locks of what it has not flushed.
+const DEVICE_ERRORS: [i32; 4] = [5, 27, 28, 122];
 
 /// The calls of one client that answered for its data.
 #[derive(Clone, Debug, Default)]
@@ -80,19 +85,21 @@ impl<'a> Losses<'a> {
         let with_session = !stored
             && !answered
             && session.ended.is_some_and(|end| end.step < by || end.step < write.used.order);
-        let refused = !answered && self.is_refused(segment, write, call, by);
+        let refused = !stored && !answered && self.is_refused(segment, write, call, by);
         if !(with_power || with_session || refused || !call.succeeded()) {
             return Fate::Kept;
         }
         if self.is_promised(call) { Fate::Promised } else { Fate::Doubtful }
     }
 
-    /// Whether the client was told by a server that the data cannot be stored.
+    /// Whether the client was told by a server that its device cannot store the data.
     fn is_refused(&self, segment: &Segment, write: &Access, call: &Operation, by: u64) -> bool {
         self.history.losses.iter().any(|loss| {
             loss.node == call.node
                 && (loss.file, loss.stripe) == (segment.file, segment.stripe)
                 && loss.extent.overlaps(segment.local)
+                && DEVICE_ERRORS.contains(&loss.errno)
+                && loss.extent != Extent::WHOLE // that is a lost session
                 && write.used.order < loss.at.step
                 && loss.at.step < by
         })

@@ -278,13 +278,15 @@ fn a_failed_or_unfinished_write_is_there_or_not_but_not_both() {
 }
 
 #[test]
-fn a_refused_flush_excuses_what_its_client_was_told() {
+fn a_device_error_excuses_what_its_client_was_told_and_a_missing_lock_does_not() {
     let mut s = Scene::new(1);
     s.write(0, (1, 2, 3), 1, 0, 10);
     s.read(1, (6, 7, 8), 2, (0, 10), &[(0, 10, None)]);
     s.fails(Rule::Order, "nothing happened");
-    s.history.losses.push(Loss { at: at(5), node: 0, file: 0, stripe: 0, extent: extent(0, 10) });
+    s.history.losses.push(Loss { at: at(5), node: 0, file: 0, stripe: 0, extent: extent(0, 10), errno: 28 });
     s.passes();
+    s.history.losses[0].errno = 1;
+    s.fails(Rule::Order, "nothing happened");
 }
 
 #[test]
@@ -363,6 +365,17 @@ fn a_call_of_a_living_client_must_return() {
     s.call(0, (1, 2, 3), 1, Call::Write { file: 0, extent: extent(0, 10) }, None);
     s.fails(Rule::Turn, "never returned");
     s.fault(2, FaultKind::ClientCrashed { node: 0 });
+    s.passes();
+}
+
+//= protocol.md#I8 type=test
+#[test]
+fn nobody_is_evicted_without_a_cause() {
+    let mut s = Scene::new(1);
+    s.fault(2, FaultKind::Disturbed { node: 1 });
+    s.fault(3, FaultKind::ClientEvicted { node: 0, server: 0 });
+    s.fails(Rule::Turn, "evicted node 0");
+    s.history.faults[0].kind = FaultKind::Disturbed { node: 0 };
     s.passes();
 }
 

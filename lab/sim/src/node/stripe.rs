@@ -137,7 +137,7 @@ impl Client {
                     self.stripe(file, stripe).sweep(extent);
                 }
             }
-            Effect::DataLost { extent, errno: _ } => self.note_loss(engine, place, extent),
+            Effect::DataLost { extent, errno } => self.note_loss(engine, place, extent, errno),
             Effect::Failed { errno } => {
                 let errors = &mut self.files[file].errors;
                 *errors = (errors.0 + 1, errno);
@@ -156,11 +156,17 @@ impl Client {
         engine.took_effect(call, StripeUse { stripe: number, session, sn, order: 0 });
     }
 
-    fn note_loss(&mut self, engine: &mut Engine, (file, stripe): (usize, usize), extent: Extent) {
+    fn note_loss(
+        &mut self,
+        engine: &mut Engine,
+        (file, stripe): (usize, usize),
+        extent: Extent,
+        errno: i32,
+    ) {
         let node = self.process;
         let (file, stripe) = (to_u32(file), to_u32(stripe));
-        engine.note(self.who(), || format!("data lost: f{file}.{stripe} {extent}"));
-        engine.lost(|at| Loss { at, node, file, stripe, extent });
+        engine.note(self.who(), || format!("data lost: f{file}.{stripe} {extent}, errno {errno}"));
+        engine.lost(|at| Loss { at, node, file, stripe, extent, errno });
     }
 
     /// Sends what a step left, over the session of the stripe's locks, perhaps a little later.
