@@ -52,7 +52,7 @@ bare_metal() {
         return
     fi
     cargo check --quiet --target "$bare" -p ccpfs-types -p ccpfs-wire -p ccpfs-dlm -p ccpfs-writeback \
-        -p ccpfs-extent-cache -p ccpfs-namespace
+        -p ccpfs-extent-cache -p ccpfs-namespace -p ccpfs-cached-stripe -p ccpfs-shard
 }
 
 release() {
