@@ -65,6 +65,14 @@ impl Stripe {
             return;
         }
         pieces.sort_unstable();
+        // What two locks wait for is one piece where it is one lock's data: the release of the second travels along as well.
+        pieces.dedup_by(|next, last| {
+            let joined = last.1 == next.1 && last.0.end() == next.0.start();
+            if joined {
+                last.0 = last.0.hull(next.0);
+            }
+            joined
+        });
         for (extent, sn) in &pieces {
             let leaving = cancels.iter().any(|(_, c)| c.release && *sn <= c.sn && c.extent.contains(*extent));
             let state = if leaving { State::Leaving } else { State::Flushing };
