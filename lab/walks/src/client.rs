@@ -83,6 +83,11 @@ impl ClientNode {
         ClientId(self.number + text::LIFE * self.lives[shard])
     }
 
+    /// Who it is and was to a shard, the first life first.
+    pub(crate) fn all_ids(&self, shard: usize) -> Vec<ClientId> {
+        (0..=self.lives[shard]).map(|life| ClientId(self.number + text::LIFE * life)).collect()
+    }
+
     /// `c1`, as walks call it whatever life it is in.
     pub(crate) fn name(&self) -> String {
         format!("c{}", self.number)
@@ -165,7 +170,7 @@ impl ClientNode {
                 }
                 Effect::Forgotten { extent } => {
                     let what = cx.writer.in_stripe(self.stripe_number(stripe), extent);
-                    cx.log.say(places::CACHE, format!("{me} forgets what is clean in {what}"));
+                    cx.log.say(places::CACHE, format!("{me} forgets {what}"));
                 }
                 Effect::BarrierDone { barrier, errno } => {
                     self.inbox.barriers.insert(barrier, errno);

@@ -106,6 +106,22 @@ impl Cluster {
         match words {
             ["settle"] | ["deliver", "all"] => self.settle(),
             ["deliver", link, rest @ ..] => self.deliver(link, rest),
+            ["repeat", link, channel] => {
+                let link = self.link(link, channel)?;
+                if self.cx.net.repeat(link) {
+                    Ok(())
+                } else {
+                    Err(String::from("nothing was delivered there"))
+                }
+            }
+            ["swap", link, channel] => {
+                let link = self.link(link, channel)?;
+                if self.cx.net.swap(link) {
+                    Ok(())
+                } else {
+                    Err(String::from("fewer than two are under way there"))
+                }
+            }
             ["wait", time] => self.wait(parse::seconds(time)?),
             ["show", rest @ ..] => self.show(rest),
             [who, rest @ ..] => match parse::node(who)? {
@@ -253,11 +269,12 @@ impl Cluster {
                 let parse::Node::Client(number) = parse::node(who)? else {
                     return Err(String::from("a server evicts a client"));
                 };
-                let at = self.client(number)?;
-                let client = self.clients[at].id(index);
+                let lives = self.clients[self.client(number)?].all_ids(index);
+                let server = &mut self.servers[index];
+                let client = lives.into_iter().find(|life| server.hears(*life));
+                let client = client.ok_or(format!("s{index} has no connections of {who}"))?;
                 let line = format!("s{index} finds the connections of {} lost", text::client(client));
                 self.cx.log.say(places::CLIENTS, line);
-                let server = &mut self.servers[index];
                 server.part(client, &mut self.cx);
                 server.end_turn(&mut self.cx);
                 Ok(())
@@ -311,14 +328,16 @@ impl Cluster {
         Err(String::from("this conversation does not end"))
     }
 
+    /// The connection of a client's present life.
+    fn link(&self, way: &str, channel: &str) -> Result<Link, String> {
+        let (number, shard, to_server) = parse::link(way)?;
+        let client = self.clients[self.client(number)?].id(self.server(shard)?);
+        Ok(Link { client, shard, channel: parse::channel(channel)?, to_server })
+    }
+
     /// `deliver c1->s0 callback`: the first message of a connection; with `all` every message that is there.
     fn deliver(&mut self, link: &str, rest: &[&str]) -> Result<(), String> {
-        let (from, to) = link.split_once("->").ok_or("deliver c1->s0 control, or s0->c1 control")?;
-        let (number, index, to_server) = match (parse::node(from)?, parse::node(to)?) {
-            (parse::Node::Client(number), parse::Node::Server(index)) => (number, index, true),
-            (parse::Node::Server(index), parse::Node::Client(number)) => (number, index, false),
-            _ => return Err(String::from("messages go between a client and a server")),
-        };
+        let (number, index, to_server) = parse::link(link)?;
         let (channel, all) = match rest {
             [channel] => (parse::channel(channel)?, false),
             [channel, "all"] => (parse::channel(channel)?, true),

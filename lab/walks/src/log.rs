@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// Where the right-hand column begins.
-const PLACE_COLUMN: usize = 84;
+const PLACE_COLUMN: usize = 90;
 
 /// One line.
 #[derive(Clone, Debug)]

@@ -57,6 +57,8 @@ pub(crate) struct Packet {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Net {
     links: BTreeMap<Link, VecDeque<Packet>>,
+    /// The last message that each connection has delivered.
+    delivered: BTreeMap<Link, Packet>,
     sent: u64,
 }
 
@@ -68,7 +70,28 @@ impl Net {
 
     /// Takes the first message of a connection.
     pub(crate) fn take(&mut self, link: Link) -> Option<Packet> {
-        self.links.get_mut(&link)?.pop_front()
+        let packet = self.links.get_mut(&link)?.pop_front()?;
+        self.delivered.insert(link, packet.clone());
+        Some(packet)
+    }
+
+    /// Exchanges the first two messages of a connection: two threads have sent them in another order than it was decided.
+    /// Returns whether there were two.
+    pub(crate) fn swap(&mut self, link: Link) -> bool {
+        match self.links.get_mut(&link) {
+            Some(queue) if queue.len() >= 2 => {
+                queue.swap(0, 1);
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// Sends once more what a connection has delivered last. Returns whether there was anything.
+    pub(crate) fn repeat(&mut self, link: Link) -> bool {
+        let Some(Packet { message, bulk, .. }) = self.delivered.get(&link).cloned() else { return false };
+        self.send(link, message, bulk);
+        true
     }
 
     /// The connection whose first message was sent before all others.

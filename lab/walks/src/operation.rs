@@ -251,6 +251,10 @@ impl Operation {
 
     fn fail(&mut self, errno: i32, node: &mut ClientNode, cx: &mut Context) {
         self.end_uses(node, cx);
+        if self.call == Call::Fsync {
+            // Each error is reported once.
+            node.inbox.error = None;
+        }
         let line = format!("{} {} fails: {}", node.name(), self.name, text::errno(errno));
         cx.log.say(self.call.place(), line);
         self.over = true;
@@ -384,7 +388,13 @@ impl Operation {
         for Held { stripe, operation, sn } in std::mem::take(&mut self.held) {
             if let Some(part) = parts.get(&stripe) {
                 let what = cx.writer.in_stripe(number(stripe), *part);
-                let line = format!("{} {} dirty {what} {}", node.name(), self.name, text::sn(sn));
+                let holds = node.stripes[stripe].machine.holds(operation);
+                let mark = if holds {
+                    format!("dirty {what} {}", text::sn(sn))
+                } else {
+                    String::from("finds its lock lost")
+                };
+                let line = format!("{} {} {mark}", node.name(), self.name);
                 cx.log.say(places::CACHE, line);
                 node.step(stripe, Input::Written { operation, extent: *part, now_ns: cx.wall_ns }, cx);
                 void |= node.inbox.void.remove(&operation);

@@ -23,6 +23,17 @@ pub(crate) fn node(word: &str) -> Result<Node, String> {
     }
 }
 
+/// `c1->s0` or `s0->c1`: the client's number, the server's index, and whether it goes to the server.
+pub(crate) fn link(word: &str) -> Result<(u64, usize, bool), String> {
+    let wrong = || format!("'{word}' is no way between a client and a server: c1->s0 or s0->c1");
+    let (from, to) = word.split_once("->").ok_or_else(wrong)?;
+    match (node(from)?, node(to)?) {
+        (Node::Client(number), Node::Server(index)) => Ok((number, index, true)),
+        (Node::Server(index), Node::Client(number)) => Ok((number, index, false)),
+        (Node::Client(_), Node::Client(_)) | (Node::Server(_), Node::Server(_)) => Err(wrong()),
+    }
+}
+
 pub(crate) fn channel(word: &str) -> Result<Wire, String> {
     match word {
         "control" => Ok(Wire::Control),

@@ -8,7 +8,7 @@ use crate::device::Device;
 use crate::net::{Link, Packet, Wire};
 use crate::{places, show, text};
 use ccpfs_shard::{
-    BulkRef, Effect, Input, Measure, Note, Settings, Shard, TaskId, TaskResult, Work, bulk_bytes,
+    BulkRef, Effect, Input, Measure, Note, Refusal, Settings, Shard, TaskId, TaskResult, Work, bulk_bytes,
 };
 use ccpfs_types::{ClientId, Extent};
 use ccpfs_wire::{Channel, Message, WritePiece};
@@ -67,6 +67,11 @@ impl ServerNode {
         }
     }
 
+    /// Whether a client has connections and is not fenced.
+    pub(crate) fn hears(&self, client: ClientId) -> bool {
+        matches!(self.shard.refusal(client, Channel::Control), Some(Refusal::Taken { .. }))
+    }
+
     /// Takes a message that has arrived.
     pub(crate) fn receive(&mut self, link: Link, packet: Packet, cx: &mut Context) {
         let Packet { message, bulk, .. } = packet;
@@ -84,10 +89,7 @@ impl ServerNode {
         let input = Input::Message { from: link.client, channel: Channel::from(link.channel), message, bulk };
         self.shard.step(input, cx.now_ns, &mut effects);
         let refused = effects.iter().any(|effect| matches!(effect, Effect::Note(Note::Refused { .. })));
-        let heard = self
-            .shard
-            .refusal(link.client, Channel::Control)
-            .is_some_and(|refusal| matches!(refusal, ccpfs_shard::Refusal::Taken { .. }));
+        let heard = self.hears(link.client);
         if !heard && effects.iter().all(|effect| matches!(effect, Effect::Free { .. })) {
             cx.log.say(places::CLIENTS, format!("s{me} does not hear {who}: it is fenced"));
         } else if !refused {
@@ -145,6 +147,7 @@ impl ServerNode {
                     self.bulks.remove(&bulk.id);
                 }
                 Effect::Part { client, why } => {
+                    let why = cx.writer.without_file(&why.to_string());
                     let line = format!("s{} parts with {}: {why}", self.index, text::client(client));
                     cx.log.say(places::OVERDUE, line);
                     self.part(client, cx);
@@ -171,10 +174,14 @@ impl ServerNode {
                 cx.log.say(places::DATA, format!("s{me} device error {}", text::errno(errno)));
             }
             Note::Forced { resource } => {
-                let which = cx.writer.stripe(resource.stripe);
+                let which = if cx.writer.stripes > 1 {
+                    cx.writer.stripe(resource.stripe)
+                } else {
+                    String::from("the stripe")
+                };
                 cx.log.say(
                     places::TRIMMING,
-                    format!("s{me} wants all of {which} flushed, to trim its extent cache"),
+                    format!("s{me} asks all clients to flush {which}, to trim its extent cache"),
                 );
             }
         }

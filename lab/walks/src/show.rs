@@ -26,7 +26,12 @@ fn mode_text(tree: &Tree) -> String {
 }
 
 fn sn_text(tree: &Tree) -> String {
-    if tree.word() == "None" { String::from("no data") } else { text::sn(Sn(tree.number())) }
+    text::sn(Sn(tree.number()))
+}
+
+/// The lowest number under which data may still come, if any may.
+fn data_text(tree: &Tree) -> String {
+    if tree.word() == "None" { String::new() } else { format!(", data from {}", sn_text(tree)) }
 }
 
 /// The entries of an `ExtentMap`.
@@ -62,11 +67,11 @@ pub(crate) fn locks(server: &ServerNode, cx: &mut Context) {
             };
             let holder = text::client(ClientId(held.field("holder").number()));
             let line = format!(
-                "{which}{} {holder} {} {} {state}, data from {}{}",
+                "{which}{} {holder} {} {} {state}{}{}",
                 lock.word(),
                 mode_text(&held.field("mode")),
                 extent_text(&held.field("region")),
-                sn_text(&held.field("lowest_sn")),
+                data_text(&held.field("lowest_sn")),
                 if held.field("awaited").is_true() { ", awaited" } else { "" },
             );
             cx.log.say("", line);

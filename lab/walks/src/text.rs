@@ -119,6 +119,16 @@ impl Writer {
         format!("{}{}", self.stripe_words(stripe), extent(bytes))
     }
 
+    /// The text without the long name of the file.
+    pub(crate) fn without_file(self, text: &str) -> String {
+        let file = format!("{}.", crate::client::FILE);
+        if self.stripes > 1 {
+            text.replace(&file, "stripe")
+        } else {
+            text.replace(&format!(" on {file}0"), "")
+        }
+    }
+
     /// What a message is, for those who have read it in full where it was sent.
     pub(crate) fn heading(self, message: &Message) -> String {
         let name = message.name().to_owned();
@@ -201,13 +211,11 @@ impl Writer {
         let name = message.name().to_owned();
         let of = |resource: &ccpfs_types::ResourceId| self.stripe(resource.stripe);
         match message {
-            Message::Enqueue { request, resource, mode, required, desired, try_only } => words([
-                name,
-                request.to_string(),
-                of(resource),
-                format!("{mode} {} want {}", region(required), region(desired)),
-                try_only.then(|| String::from("try")).unwrap_or_default(),
-            ]),
+            Message::Enqueue { request, resource, mode, required, desired, try_only } => {
+                let range = format!("{mode} {} want {}", region(required), region(desired));
+                let trying = if *try_only { "try" } else { "" };
+                words([name, request.to_string(), of(resource), range, trying.to_owned()])
+            }
             Message::Grant { request, resource, granted } => {
                 words([name, request.to_string(), of(resource), Writer::granted(granted)])
             }
@@ -227,36 +235,29 @@ impl Writer {
             Message::GlimpseTell { glimpse, resource, end, modified_ns: _ } => {
                 words([name, format!("glimpse{glimpse}"), of(resource), format!("end {}", size(*end))])
             }
-            Message::Write { request, urgent, pieces, releases } => words([
-                name,
-                request.to_string(),
-                urgent.then(|| String::from("urgent")).unwrap_or_default(),
-                self.pieces(pieces, bulk),
-                if releases.is_empty() {
-                    String::new()
-                } else {
-                    format!("releases {}", self.locks(releases))
-                },
-            ]),
+            Message::Write { request, urgent, pieces, releases } => {
+                let urgent = if *urgent { "urgent" } else { "" };
+                let releases = match releases.as_slice() {
+                    [] => String::new(),
+                    locks => format!("releases {}", self.locks(locks)),
+                };
+                words([name, request.to_string(), urgent.to_owned(), self.pieces(pieces, bulk), releases])
+            }
             Message::WriteReply { request, status: how } | Message::Done { request, status: how } => {
                 words([name, request.to_string(), status(*how)])
             }
             Message::Read { request, resource, extent: wanted } => {
                 words([name, request.to_string(), of(resource), extent(*wanted)])
             }
-            Message::ReadReply { request, status: how, stripe_bytes } => words([
-                name,
-                request.to_string(),
-                status(*how),
-                bulk.map(|bytes| format!("({})", describe(bytes, Extent::WHOLE, false))).unwrap_or_default(),
-                format!("stripe {}", size(*stripe_bytes)),
-            ]),
-            Message::Truncate { request, resource, length, sn: number } => words([
-                name,
-                request.to_string(),
-                of(resource),
-                format!("to {} {}", size(*length), sn(*number)),
-            ]),
+            Message::ReadReply { request, status: how, stripe_bytes } => {
+                let bytes = bulk.map(|bytes| format!("({})", describe(bytes, Extent::WHOLE, false)));
+                let stripe = format!("stripe {}", size(*stripe_bytes));
+                words([name, request.to_string(), status(*how), bytes.unwrap_or_default(), stripe])
+            }
+            Message::Truncate { request, resource, length, sn: number } => {
+                let to = format!("to {} {}", size(*length), sn(*number));
+                words([name, request.to_string(), of(resource), to])
+            }
             Message::Sync { request, resources } | Message::Destroy { request, resources } => {
                 let stripes: Vec<String> = resources.iter().map(of).filter(|text| !text.is_empty()).collect();
                 words([name, request.to_string(), stripes.join(" ")])

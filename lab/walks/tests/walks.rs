@@ -77,3 +77,53 @@ fn a_wrong_command_is_told_with_its_line() {
     let output = ccpfs_walks::run("settle\n----\n");
     assert!(output.contains("a walk begins with a cluster"), "{output}");
 }
+
+/// The text of a file below the root of the workspace.
+fn text(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+#[test]
+fn every_race_of_the_protocol_is_told_by_a_script_or_says_where_it_is_tested() {
+    let protocol = text("docs/protocol.md");
+    let races: Vec<&str> = protocol
+        .lines()
+        .filter_map(|line| line.strip_prefix("| R")?.split_once(' '))
+        .map(|(n, _)| n)
+        .collect();
+    assert!(races.len() >= 33, "the table of races was found");
+    let scripts: Vec<String> = scripts("lab/walks/testdata")
+        .iter()
+        .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+        .collect();
+    let readme = text("lab/walks/README.md");
+    let elsewhere: Vec<&str> = readme.lines().filter(|line| line.starts_with("| R")).collect();
+    for (at, race) in races.iter().enumerate() {
+        assert!(!races[..at].contains(race), "R{race} is there twice");
+        let told = scripts.iter().any(|name| name.starts_with(&format!("r{race:0>2}_")));
+        let named = elsewhere
+            .iter()
+            .any(|line| line.starts_with(&format!("| R{race} ")) || line.starts_with(&format!("| R{race},")));
+        assert!(
+            told != named,
+            "R{race} is told by a script or listed in the README, not both: {told} {named}"
+        );
+    }
+}
+
+#[test]
+fn tests_that_the_readme_names_exist() {
+    let readme = text("lab/walks/README.md");
+    for line in readme.lines().filter(|line| line.starts_with("| R")) {
+        let quoted: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
+        let mut file = String::new();
+        for name in quoted {
+            if name.ends_with(".rs") {
+                file = text(name);
+            } else if name.contains('_') {
+                assert!(file.contains(&format!("fn {name}(")), "{name} is not in the file named before it");
+            }
+        }
+    }
+}
