@@ -99,6 +99,10 @@ pub(crate) struct Engine {
     pub(crate) device_errors_per_mille: u64,
     /// Calls that have returned since the applications were told: node, life, thread, what, how.
     pub(crate) returned: Vec<(u32, u32, u32, Work, Result<u64, i32>)>,
+    /// Calls that have got all their locks since the applications were told: node and thread. Only without contents.
+    pub(crate) locked: Vec<(u32, u32)>,
+    /// Calls of the world's own that have not begun.
+    pub(crate) calls_due: u32,
     /// The session in history of each client number.
     sessions: BTreeMap<ClientId, u32>,
 }
@@ -131,6 +135,8 @@ impl Engine {
             complaint: None,
             device_errors_per_mille: 0,
             returned: Vec::new(),
+            locked: Vec::new(),
+            calls_due: 0,
             sessions: BTreeMap::new(),
         }
     }

@@ -35,6 +35,8 @@ pub struct World<W> {
     at_barrier: usize,
     /// The workload is over: calls are made by whoever runs the world.
     over: bool,
+    /// Events after which a run is given up.
+    pub events_max: u64,
 }
 
 impl<W: Workload> World<W> {
@@ -71,6 +73,7 @@ impl<W: Workload> World<W> {
             standings,
             at_barrier: 0,
             over: false,
+            events_max: u64::MAX,
         };
         for client in 0..count {
             for thread in 0..threads {
@@ -174,6 +177,7 @@ impl<W: Workload> World<W> {
 
     pub(crate) fn call(&mut self, node: u32, thread: u32, work: Work) {
         let life = self.clients[node as usize].life;
+        self.engine.calls_due += 1;
         self.engine.client_event(self.engine.now_ns(), node, life, ClientEvent::Call { thread, work });
     }
 
@@ -185,10 +189,50 @@ impl<W: Workload> World<W> {
         node
     }
 
+    /// Whether every process runs.
+    pub(crate) fn is_whole(&self) -> bool {
+        let now = self.engine.now_ns();
+        self.clients.iter().all(|client| client.up && client.frozen_until_ns <= now)
+            && self.shards.iter().all(|shard| shard.machine.is_some() && shard.frozen_until_ns <= now)
+    }
+
+    /// Whether no call is in progress, nor about to begin.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.engine.calls_due == 0
+            && self.clients.iter().all(|client| client.threads.iter().all(|thread| thread.op.is_none()))
+    }
+
+    /// Whether no client has anything that its server has not acknowledged.
+    pub(crate) fn is_clean(&self) -> bool {
+        let stripes = self.clients.iter().flat_map(|client| &client.files).flat_map(|file| &file.stripes);
+        stripes.flatten().all(|stripe| stripe.machine.cache().unacknowledged_end() == 0)
+    }
+
+    /// All clients end their sessions in order.
+    pub(crate) fn leave(&mut self) {
+        for client in &mut self.clients {
+            client.leave(&mut self.engine);
+        }
+    }
+
+    /// Whether the servers have nothing of anybody.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shards.iter().all(|shard| shard.leftovers().is_none())
+    }
+
+    /// What servers keep of clients that are gone.
+    pub(crate) fn leftovers(&self) -> String {
+        let kept = |shard: &ShardNode| Some(format!("s{}: {}", shard.target, shard.leftovers()?));
+        self.shards.iter().filter_map(kept).collect::<Vec<_>>().join("; ")
+    }
+
     fn one_event(&mut self) -> bool {
         let Some(event) = self.engine.clock.next() else { return false };
+        if self.engine.clock.sequence() > self.events_max {
+            self.engine.complain(format!("{} events and no end", self.events_max));
+        }
         self.happen(event);
-        if !self.engine.returned.is_empty() {
+        if !(self.engine.returned.is_empty() && self.engine.locked.is_empty()) {
             self.answer_applications();
         }
         true
@@ -248,6 +292,9 @@ impl<W: Workload> World<W> {
             return self.ask_application(Thread { client: node, thread });
         }
         self.engine.digested(1);
+        if self.over && matches!(what, ClientEvent::Call { .. }) {
+            self.engine.calls_due -= 1;
+        }
         client.event(&mut self.engine, what);
     }
 
@@ -357,6 +404,9 @@ impl<W: Workload> World<W> {
 
     fn answer_applications(&mut self) {
         let now = self.engine.now_ns();
+        for (client, thread) in std::mem::take(&mut self.engine.locked) {
+            self.workload.locked(Thread { client, thread }, now);
+        }
         for (client, life, thread, work, result) in std::mem::take(&mut self.engine.returned) {
             if self.over {
                 continue;

@@ -3,7 +3,7 @@
 use super::server::ShardNode;
 use crate::disk::{Begun, Change, EIO, ENOSPC};
 use crate::engine::{Engine, ShardEvent};
-use crate::net::Bulk;
+use crate::net::{Bulk, transfer_ns};
 use ccpfs_shard::{BulkRef, Input, Measure, TaskId, TaskResult, Work};
 use ccpfs_types::{Extent, ResourceId};
 
@@ -31,6 +31,7 @@ impl ShardNode {
         let (cost, pending) = match work {
             Work::Write { resource, bulk, parts } => {
                 let bytes = parts.iter().map(|part| part.extent.length()).sum();
+                extra_ns = transfer_ns(bytes, engine.config.server.copy_bytes_per_s);
                 let changes = self.changes(engine, bulk, &parts);
                 ((bytes, true), self.begin_change(engine, resource, changes))
             }

@@ -8,7 +8,7 @@ use crate::history::Call;
 use crate::workload::Work;
 use ccpfs_cached_stripe::Input;
 use ccpfs_dlm::client::{Intent, least_restrictive};
-use ccpfs_types::{Extent, OperationId, RequestId, Sn};
+use ccpfs_types::{Extent, LockMode, OperationId, RequestId, Sn};
 
 impl Client {
     /// Which stripes a call locks, and how far.
@@ -70,9 +70,11 @@ impl Client {
         let operation = OperationId(self.number(thread));
         let request = RequestId(self.number(thread));
         op.parts[op.locked].operation = operation;
+        let settings = engine.config.client;
+        let extent = if settings.lock_whole > 0 { Extent::WHOLE } else { extent };
         let acquire = Input::Acquire {
             operation,
-            mode: least_restrictive(Self::intent(op), op.parts.len()),
+            mode: mode(Self::intent(op), op.parts.len(), settings.write_mode),
             required: extent.into(),
             desired: Extent::to_eof(extent.start()).into(),
             request,
@@ -121,7 +123,10 @@ impl Client {
     }
 
     /// All locks are held.
-    pub(super) fn locked(&mut self, _: &mut Engine, op: &mut Op) -> Progress {
+    pub(super) fn locked(&mut self, engine: &mut Engine, thread: u32, op: &mut Op) -> Progress {
+        if !engine.is_tagged() {
+            engine.locked.push((self.node, thread));
+        }
         match &op.work {
             Work::Call(Call::Read { .. }) => op.to(Phase::Look),
             Work::Call(Call::Truncate { .. }) => op.to(Phase::Cut),
@@ -131,5 +136,15 @@ impl Client {
             | Work::WriteList { .. }
             | Work::Flush { .. } => op.to(Phase::Copy),
         }
+    }
+}
+
+/// The mode of a lock: as the product chooses, unless a figure asks for another one for writes.
+fn mode(intent: Intent, stripes: usize, asked: u64) -> LockMode {
+    match (intent, asked) {
+        (Intent::Write, 1) => LockMode::Nbw,
+        (Intent::Write, 2) => LockMode::Bw,
+        (Intent::Write, 3) => LockMode::Pw,
+        (Intent::Read | Intent::Write | Intent::ReadThenWrite, _) => least_restrictive(intent, stripes),
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod client;
 mod device;
 mod flush;
 mod locks;
+pub(crate) mod meter;
 mod operation;
 mod range_lock;
 mod read;

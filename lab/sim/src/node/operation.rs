@@ -241,7 +241,7 @@ impl Client {
             },
             Phase::Lock => self.lock_next(engine, thread, op),
             Phase::Answer => self.lock_answer(engine, thread, op),
-            Phase::Locked => self.locked(engine, op),
+            Phase::Locked => self.locked(engine, thread, op),
             Phase::Copy => self.copy(engine, thread, op),
             Phase::Commit => self.commit(engine, thread, op),
             Phase::Look => self.look(engine, op),

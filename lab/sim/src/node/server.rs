@@ -1,6 +1,7 @@
 //! One shard process: connections in front of the machine, the device behind it.
 
 use super::device::Task;
+use super::meter::Meter;
 use super::session::size;
 use crate::disk::Disk;
 use crate::engine::{Engine, ShardEvent, Who};
@@ -40,6 +41,7 @@ pub(crate) struct ShardNode {
     free_ns: u64,
     clock_ns: Option<u64>,
     effects: Vec<Effect>,
+    pub(crate) meter: Meter,
 }
 
 const fn slot(channel: Channel) -> usize {
@@ -67,6 +69,7 @@ impl ShardNode {
             free_ns: 0,
             clock_ns: None,
             effects: Vec::new(),
+            meter: Meter::default(),
         };
         node.start(engine);
         node
@@ -116,6 +119,7 @@ impl ShardNode {
         if cost == 0 {
             return self.serve(engine, frame);
         }
+        self.meter.busy_ns += cost;
         self.free_ns = self.free_ns.max(engine.now_ns()) + cost;
         let event = crate::engine::Event::Serve { frame, life: self.life };
         engine.clock.at(self.free_ns, event);
@@ -141,6 +145,7 @@ impl ShardNode {
             Payload::Close => self.broken(engine, connection),
             Payload::Message(Message::Hello { .. }) => self.hello(engine, connection, client, channel, node),
             Payload::Message(message) => {
+                self.meter.received(engine.now_ns(), &message);
                 let bulk = frame.bulk.map(|bulk| self.keep(bulk));
                 self.step(engine, Input::Message { from: client, channel, message, bulk });
             }
@@ -268,12 +273,36 @@ impl ShardNode {
         let Some(peer) = self.peers.get(&to) else { return };
         let Some(connection) = peer.connections[slot(channel)] else { return };
         if channel == Channel::Callback && engine.config.server.send_ns > 0 {
+            self.meter.busy_ns += engine.config.server.send_ns;
             self.free_ns = self.free_ns.max(engine.now_ns()) + engine.config.server.send_ns;
         }
+        self.meter.sent(engine.now_ns(), &message);
         if let Message::WriteReply { status: Status::Errno(errno), .. } = &message {
             engine.note(self.who(), || format!("a flush of {to} fails: errno {errno}"));
         }
         engine.send(connection, false, message, bulk, false);
+    }
+
+    /// What is left of clients here, in words; `None` if nothing is.
+    pub(crate) fn leftovers(&self) -> Option<String> {
+        let machine = self.machine.as_ref()?;
+        let counts = [
+            ("clients", machine.client_count()),
+            ("locks", machine.lock_count()),
+            ("waiting requests", machine.waiting_count()),
+            ("extent-cache entries", machine.entry_count()),
+            ("operations", machine.operation_count()),
+            ("glimpses", machine.glimpse_count()),
+            ("connections", self.peers.len()),
+            ("data", self.bulks.len()),
+            ("tasks", self.tasks.len()),
+        ];
+        let left: Vec<String> = counts
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(what, count)| format!("{count} {what}"))
+            .collect();
+        (!left.is_empty()).then(|| left.join(", "))
     }
 
     pub(crate) fn event(&mut self, engine: &mut Engine, what: ShardEvent) {

@@ -75,6 +75,8 @@ impl Client {
         let mut effects = std::mem::take(&mut self.effects);
         let place = self.stripe(file, stripe);
         let before = place.machine.cache().dirty_bytes();
+        // The sender itself knows whether to come back.
+        let takes = matches!(input, Input::Take { .. });
         place.machine.step(input, &mut effects);
         let after = place.machine.cache().dirty_bytes();
         let (urgent, soon) = (place.machine.wants_flush(), place.machine.wants_flush_soon());
@@ -86,7 +88,7 @@ impl Client {
         if !(out.messages.is_empty() && out.releases.is_empty()) {
             self.post(engine, file, stripe, out);
         }
-        if urgent || soon {
+        if (urgent || soon) && !takes {
             self.schedule(engine, file, stripe, urgent);
         }
         if before != after {
