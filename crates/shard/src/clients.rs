@@ -140,6 +140,11 @@ impl Clients {
         self.present.get(&client)
     }
 
+    /// All clients but one.
+    pub(crate) fn others(&self, one: ClientId) -> impl Iterator<Item = ClientId> {
+        self.present.keys().copied().filter(move |client| *client != one)
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.present.len()
     }

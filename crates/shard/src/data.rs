@@ -16,7 +16,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use ccpfs_extent_cache as extent_cache;
 use ccpfs_extent_cache::{Arriving, Input, JobId, Stripe, WaitId, WriteId};
-use ccpfs_types::{Extent, ResourceId, Sn};
+use ccpfs_types::{ClientId, Extent, ResourceId, Sn};
 use ccpfs_wire::LockRef;
 
 /// A flush as it arrived, its pieces checked.
@@ -32,6 +32,15 @@ pub(crate) struct Flush {
     pub(crate) bulk: Option<BulkRef>,
 }
 
+/// A job of a stripe that is at the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct StripeJob {
+    resource: ResourceId,
+    job: JobId,
+    /// Whose write or truncate it belongs to.
+    writer: ClientId,
+}
+
 /// The stripes of a shard and what is under way on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct DataService {
@@ -41,7 +50,7 @@ pub(crate) struct DataService {
     pub(crate) counters: DataCounters,
     operations: BTreeMap<u64, Operation>,
     /// Tasks that are jobs of stripes. The task of an operation has the number of the operation.
-    jobs: BTreeMap<TaskId, (ResourceId, JobId)>,
+    jobs: BTreeMap<TaskId, StripeJob>,
     /// The number given out last, to an operation or to a task.
     last_number: u64,
     lost: Lost,
@@ -142,6 +151,11 @@ impl DataService {
         self.counters.entries_trimmed += (before - self.entries) as u64;
     }
 
+    /// A client is gone for good.
+    pub(crate) fn parted(&mut self, client: ClientId) {
+        self.lost.parted(client);
+    }
+
     /// Operations under way.
     pub(crate) fn operation_count(&self) -> usize {
         self.operations.len()
@@ -179,25 +193,31 @@ impl DataService {
     fn carry_out(&mut self, resource: ResourceId, effect: extent_cache::Effect, turn: &mut Turn<'_>) {
         match effect {
             extent_cache::Effect::Start { job, write, work: extent_cache::Work::Write { parts } } => {
-                let Some(Operation::Write { bulk: Some(bulk), urgent, .. }) = self.operations.get(&write.0)
+                let Some(Operation::Write { reply, bulk: Some(bulk), urgent, .. }) =
+                    self.operations.get(&write.0)
                 else {
                     unreachable!("data are written for a flush that has not been answered");
                 };
-                let (bulk, urgent) = (*bulk, *urgent);
+                let (writer, bulk, urgent) = (reply.client, *bulk, *urgent);
                 self.counters.bytes_destaged += parts.iter().map(|part| part.extent.length()).sum::<u64>();
-                self.start_job(resource, job, Work::Write { resource, bulk, parts }, urgent, turn);
+                let job = StripeJob { resource, job, writer };
+                self.start_job(job, Work::Write { resource, bulk, parts }, urgent, turn);
             }
-            extent_cache::Effect::Start { job, work: extent_cache::Work::Cut { holes, length }, .. } => {
-                self.start_job(resource, job, Work::Cut { resource, holes, length }, true, turn);
+            extent_cache::Effect::Start { job, write, work: extent_cache::Work::Cut { holes, length } } => {
+                let Some(Operation::Truncate { reply }) = self.operations.get(&write.0) else {
+                    unreachable!("holes are made for a truncate that has not been answered");
+                };
+                let job = StripeJob { resource, job, writer: reply.client };
+                self.start_job(job, Work::Cut { resource, holes, length }, true, turn);
             }
             extent_cache::Effect::Acknowledge { write, errno } => self.acknowledged(write.0, errno, turn),
             extent_cache::Effect::Ready { wait, errno } => self.ready(wait.0, errno, turn),
         }
     }
 
-    fn start_job(&mut self, resource: ResourceId, job: JobId, work: Work, urgent: bool, turn: &mut Turn<'_>) {
+    fn start_job(&mut self, job: StripeJob, work: Work, urgent: bool, turn: &mut Turn<'_>) {
         let task = TaskId(self.number());
-        self.jobs.insert(task, (resource, job));
+        self.jobs.insert(task, job);
         turn.out.push(Effect::Start { task, work, urgent });
     }
 
@@ -275,6 +295,7 @@ impl DataService {
                     if let Some(stripe) = self.stripes.remove(resource) {
                         self.entries -= stripe.entries();
                     }
+                    self.lost.removed(*resource);
                 }
                 let work = Work::Remove { resources };
                 turn.out.push(Effect::Start { task: TaskId(id), work, urgent: false });

@@ -179,6 +179,7 @@ impl Services {
         if !turn.clients.fence(client) {
             return;
         }
+        self.data.parted(client);
         let resources = self.locks.evict(client, turn);
         for glimpse in self.glimpses.waiting_for(client) {
             let next = self.glimpses.told(glimpse, client, 0, 0);

@@ -1,18 +1,17 @@
 //! The second half of an operation: what the ends of device tasks lead to.
 
-use super::DataService;
+use super::{DataService, StripeJob};
 use crate::interface::{Effect, Measure, Note, TaskId, TaskResult};
 use crate::operations::{Operation, ReplyTo, done, unread};
 use crate::services::{Todo, Turn};
-use ccpfs_extent_cache::{Input, JobId};
-use ccpfs_types::ResourceId;
+use ccpfs_extent_cache::Input;
 use ccpfs_wire::{Message, Status};
 
 impl DataService {
     /// The device has ended a task.
     pub(crate) fn ended(&mut self, task: TaskId, result: TaskResult, turn: &mut Turn<'_>) {
-        if let Some((resource, job)) = self.jobs.remove(&task) {
-            self.job_ended(resource, job, finished(result), turn);
+        if let Some(job) = self.jobs.remove(&task) {
+            self.job_ended(job, finished(result), turn);
             return;
         }
         match self.operations.remove(&task.0) {
@@ -34,11 +33,13 @@ impl DataService {
         }
     }
 
-    fn job_ended(&mut self, resource: ResourceId, job: JobId, errno: Option<i32>, turn: &mut Turn<'_>) {
+    fn job_ended(&mut self, job: StripeJob, errno: Option<i32>, turn: &mut Turn<'_>) {
+        let StripeJob { resource, job, writer } = job;
         let input = match errno {
             None => Input::Persisted { job },
             Some(errno) => {
                 turn.out.push(Effect::Note(Note::Failed { resource, errno }));
+                self.lost.unwritten(resource, errno, turn.clients.others(writer));
                 Input::Failed { job, errno }
             }
         };

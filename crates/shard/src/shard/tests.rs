@@ -480,3 +480,38 @@ fn a_sync_waits_for_all_that_was_admitted_and_tells_what_failed() {
     let message = Message::Done { request, status };
     assert_eq!(synced, [Effect::Send { to: B, channel: Channel::Control, message }]);
 }
+
+/// B writes beside A's CANCELING lock, what it flushes cannot be stored, and then A flushes what is older.
+fn shadowed_by_a_failed_write(fails_first: bool) -> World {
+    let mut world = World::new();
+    let old = world.lock(A, LockMode::Nbw, extent(0, 10));
+    world.enqueue(B, R, LockMode::Nbw, extent(0, 10));
+    let ack = Message::RevokeAck { resource: R, lock: old.lock, mode: LockMode::Nbw };
+    let new = granted(&world.callback(A, ack), B).expect("early grant");
+    let write = task(&world.flush(B, extent(0, 10), new.sn, &[], 5));
+    let failed = TaskResult::Failed { errno: 28 };
+    if fails_first {
+        world.ended(write, failed);
+    }
+    let flushed = world.flush(A, extent(0, 10), old.sn, &[], 6);
+    assert_eq!(told(&flushed, A), ["WriteReply"], "a newer write stands for it");
+    if !fails_first {
+        world.ended(write, failed);
+    }
+    world
+}
+
+//= protocol.md#I9 type=test
+#[test]
+fn regression_a_sync_does_not_vouch_for_data_that_a_failed_newer_write_stands_for() {
+    for fails_first in [false, true] {
+        let mut world = shadowed_by_a_failed_write(fails_first);
+        for (client, status) in [(A, Status::Errno(28)), (A, Status::Ok), (B, Status::Ok)] {
+            let request = world.request();
+            let sync = world.control(client, Message::Sync { request, resources: vec![R] });
+            let synced = world.ended(task(&sync), TaskResult::Done);
+            let message = Message::Done { request, status };
+            assert_eq!(synced, [Effect::Send { to: client, channel: Channel::Control, message }]);
+        }
+    }
+}
