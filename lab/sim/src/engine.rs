@@ -198,7 +198,8 @@ impl Engine {
         let who = if up { Who::Client(client) } else { Who::Shard(target) };
         self.note(who, || {
             let other = if up { format!("s{target}") } else { format!("c{client}") };
-            format!("-> {other} {channel:?}: {}", describe(&message))
+            let bytes = bulk.as_ref().map(|bulk| bulk.to_text()).unwrap_or_default();
+            format!("-> {other} {channel:?}: {}{bytes}", describe(&message))
         });
         let frame = Frame { connection, up, payload: Payload::Message(message), bulk, live };
         self.carry(frame);

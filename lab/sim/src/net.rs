@@ -27,6 +27,23 @@ impl Bulk {
         }
     }
 
+    /// The bytes in words: how many of whom.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut from = 0;
+        let mut text = format!(" + {} bytes:", self.bytes);
+        for (to, tag) in &self.runs {
+            let length = to - from;
+            text += &match tag {
+                0 => format!(" {length} zeros"),
+                &Tag::MAX => format!(" {length} garbage"),
+                tag => format!(" {length} of op{}", tag - 1),
+            };
+            from = *to;
+        }
+        text
+    }
+
     /// The runs of `length` bytes from `offset`: where each begins (counted from `offset`), how long it is, whose it is.
     pub fn slice(&self, offset: u64, length: u64) -> impl Iterator<Item = (u64, u64, Tag)> + '_ {
         let end = offset + length;

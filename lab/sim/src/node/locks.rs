@@ -112,7 +112,7 @@ impl Client {
                     let name = op.id.map(|id| id.to_string()).unwrap_or_default();
                     format!("{name} uses {lock} of stripe {stripe} with {sn}")
                 });
-                if let Work::Call(Call::Read { .. }) = op.work {
+                if let Work::Call(Call::Read { .. } | Call::Append { .. }) = op.work {
                     let stripe = to_u32(stripe);
                     let used = crate::history::StripeUse { stripe, session, sn, order: 0 };
                     engine.took_effect(op.id, used);

@@ -38,8 +38,6 @@ pub(crate) enum Phase {
     Fetch,
     /// It fills what lies beyond the end of a stripe.
     Zero,
-    /// It waits to know which bytes those are.
-    ZeroLooked,
     /// Bytes are copied out of the pages.
     CopyOut,
     /// It asks the size of the next stripe.
@@ -109,7 +107,10 @@ pub(crate) struct Op {
     pub(crate) asked: Vec<(u64, usize)>,
     pub(crate) pending: Vec<u64>,
     pub(crate) fetches: Vec<Fetch>,
+    /// Nothing was left out by a server because its stripe ended.
     pub(crate) complete: bool,
+    /// What servers left out of the stripe that is read, in offsets of the stripe.
+    pub(crate) short: Vec<Extent>,
     pub(crate) pins: Vec<(usize, Extent)>,
     pub(crate) errors_before: u64,
     pub(crate) barriers: Vec<BarrierId>,
@@ -143,6 +144,7 @@ impl Op {
             pending: Vec::new(),
             fetches: Vec::new(),
             complete: true,
+            short: Vec::new(),
             pins: Vec::new(),
             errors_before: 0,
             barriers: Vec::new(),
@@ -247,8 +249,7 @@ impl Client {
             Phase::Look => self.look(engine, op),
             Phase::Looked => self.looked(engine, thread, op),
             Phase::Fetch => self.fetch(engine, thread, op),
-            Phase::Zero => self.zero(engine, op),
-            Phase::ZeroLooked => self.zero_looked(engine, thread, op),
+            Phase::Zero => self.zero(engine, thread, op),
             Phase::CopyOut => self.copy_out(engine, thread, op),
             Phase::Size => self.size_measure(engine, op, thread),
             Phase::SizeMeasured => self.size_measured(thread, op),

@@ -70,6 +70,7 @@ impl Client {
         let place = self.stripe(op.file, part.stripe);
         let (target, resource, bound) = (place.target, place.machine.resource(), place.session);
         op.complete = true;
+        op.short.clear();
         op.fetches.clear();
         for extent in extents.into_iter().flat_map(split) {
             let request = self.number(thread);
@@ -146,32 +147,21 @@ impl Client {
                 op.errno = Some(errno);
             }
         }
-        let whole = bytes >= fetch.extent.length();
-        op.complete &= whole || !part.extent.contains(fetch.extent);
+        let left = Extent::new(fetch.extent.start() + bytes.min(fetch.extent.length()), fetch.extent.end());
+        if let Some(left) = left.filter(|_| part.extent.contains(fetch.extent)) {
+            op.complete = false;
+            op.short.push(left);
+        }
     }
 
-    /// Looks which bytes of the stripe are a hole of the file.
-    pub(super) fn zero(&mut self, engine: &mut Engine, op: &mut Op) -> Progress {
-        let Some(part) = op.parts.get(op.at).cloned() else { return op.to(Phase::Look) };
+    /// Fills with zeros what the servers left out below the end of the file: no more than that, for what was fetched may have
+    /// been forgotten since, and its bytes are still in the pages.
+    pub(super) fn zero(&mut self, engine: &mut Engine, thread: u32, op: &mut Op) -> Progress {
+        let part = op.parts[op.at].clone();
         let size = op.size.expect("the size was asked for");
         let length = self.files[op.file].layout.stripe_length(super::stripe::to_u32(part.stripe), size);
-        let Some(hole) = Extent::new(part.extent.start(), part.extent.end().min(length)) else {
-            op.at += 1;
-            return op.to(Phase::Look);
-        };
-        let input = Input::Look { operation: part.operation, extent: hole, ahead_bytes: 0 };
-        self.step(engine, op.file, part.stripe, input);
-        op.to(Phase::ZeroLooked)
-    }
-
-    pub(super) fn zero_looked(&mut self, engine: &mut Engine, thread: u32, op: &mut Op) -> Progress {
-        let extents = match self.take_missing(thread, op) {
-            None => return Progress::Wait,
-            Some(Err(errno)) => return Progress::Return(Err(errno)),
-            Some(Ok(extents)) => extents,
-        };
-        let part = op.parts[op.at].clone();
-        for extent in extents {
+        for short in std::mem::take(&mut op.short) {
+            let Some(extent) = Extent::new(short.start(), short.end().min(length)) else { continue };
             if engine.is_tagged() {
                 self.stripe(op.file, part.stripe).memory.insert(extent, 0);
             }
