@@ -428,17 +428,17 @@ impl<W: Workload> World<W> {
         match kind {
             FaultPlan::Cut { client, target, channel } => self.cut(client, target, channel),
             FaultPlan::Partition { client, server, for_ns } => {
-                self.engine.fault(FaultKind::Disturbed { node: number(client) });
+                self.disturbed(client);
                 self.engine.net.partition(number(client), number(server % servers), now + for_ns);
             }
             FaultPlan::FreezeClient { client, for_ns } => {
-                self.engine.fault(FaultKind::Disturbed { node: number(client) });
+                self.disturbed(client);
                 let client = &mut self.clients[index(client)];
                 client.frozen_until_ns = client.frozen_until_ns.max(now + for_ns);
             }
             FaultPlan::FreezeServer { server, for_ns } => {
-                self.engine.fault(FaultKind::Disturbed { node: number(server) });
                 for shard in self.shards_of(server) {
+                    self.engine.fault(FaultKind::ServerDisturbed { server: number(shard as u64) });
                     let shard = &mut self.shards[shard];
                     shard.frozen_until_ns = shard.frozen_until_ns.max(now + for_ns);
                 }
@@ -474,6 +474,11 @@ impl<W: Workload> World<W> {
         }
     }
 
+    fn disturbed(&mut self, client: u64) {
+        let node = self.clients[index(client)].process;
+        self.engine.fault(FaultKind::Disturbed { node });
+    }
+
     /// The shards of a server.
     fn shards_of(&self, server: u64) -> std::ops::Range<usize> {
         let per = index(self.engine.config.sizes.shards);
@@ -490,7 +495,7 @@ impl<W: Workload> World<W> {
         let target = index(target) % self.shards.len();
         let slot = &self.clients[index(client)].sessions[target];
         let Some(connection) = slot.session.as_ref().map(|session| session.connection(channel)) else { return };
-        self.engine.fault(FaultKind::Disturbed { node: number(client) });
+        self.disturbed(client);
         self.engine.net.lose(connection);
         for up in [true, false] {
             let after = self.engine.jitter(self.engine.config.net.latency_ns * 20);

@@ -139,6 +139,7 @@ impl Client {
         let slot = &mut self.sessions[target as usize];
         let Some(session) = slot.session.take_if(|session| session.serial == serial) else { return };
         engine.note(crate::engine::Who::Client(self.node), || format!("session {} with s{target} lost", session.id));
+        engine.session_ended(session.number);
         for connection in session.connections {
             engine.net.shut(connection, false);
             engine.send_close(connection, true);
