@@ -138,7 +138,8 @@ pub struct StripeUse {
     /// Sequence number of the lock, as told when the call was let in (`Effect::Answer`).
     pub sn: Sn,
     /// The global step at which it took effect: for a write or append when the client marked its (last) bytes dirty here, for a
-    /// truncate when the client cut its own cache here, for a read when it was let in under the lock.
+    /// truncate when the client cut its own cache here, for a read, and for an append on a stripe that it wrote nothing to, when
+    /// it was let in under the lock.
     pub order: u64,
 }
 
@@ -160,7 +161,8 @@ pub struct Operation {
     /// Where an append began in the file, from the moment the client chose it; `None` for other calls.
     pub offset: Option<u64>,
     /// The stripes on which it took effect so far, at most one entry per stripe. Of a call that failed or never returned, those on
-    /// which it did take effect (or may have). Empty for [`Call::Size`] and [`Call::Fsync`].
+    /// which it did take effect (or may have). An append uses every stripe of its file: it holds them all. Empty for
+    /// [`Call::Size`] and [`Call::Fsync`].
     pub stripes: Vec<StripeUse>,
 }
 
@@ -234,6 +236,11 @@ pub enum FaultKind {
     },
     /// A server is back.
     ServerRestarted {
+        /// Which.
+        server: u32,
+    },
+    /// A server was stopped for some time.
+    ServerDisturbed {
         /// Which.
         server: u32,
     },

@@ -65,6 +65,7 @@ impl<'a> Losses<'a> {
                 | FaultKind::ClientEvicted { .. }
                 | FaultKind::ServerKilled { .. }
                 | FaultKind::ServerRestarted { .. }
+                | FaultKind::ServerDisturbed { .. }
                 | FaultKind::Disturbed { .. } => None,
             })
             .collect();
@@ -86,10 +87,19 @@ impl<'a> Losses<'a> {
             && !answered
             && session.ended.is_some_and(|end| end.step < by || end.step < write.used.order);
         let refused = !stored && !answered && self.is_refused(segment, write, call, by);
-        if !(with_power || with_session || refused || !call.succeeded()) {
+        let dropped = !stored && self.is_dropped(segment, write, call);
+        if !(with_power || with_session || refused || dropped || !call.succeeded()) {
             return Fate::Kept;
         }
         if self.is_promised(call) { Fate::Promised } else { Fate::Doubtful }
+    }
+
+    /// Whether a truncate of the same client, which then failed, has dropped the bytes from its cache before they were flushed.
+    fn is_dropped(&self, segment: &Segment, write: &Access, call: &Operation) -> bool {
+        segment.accesses.iter().any(|cut| {
+            let other = self.history.operation(cut.call);
+            cut.deed == Deed::Cut && other.node == call.node && !other.succeeded() && write.key() < cut.key()
+        })
     }
 
     /// Whether the client was told by a server that its device cannot store the data.

@@ -17,9 +17,8 @@ pub fn check(history: &History) -> Result<(), Violation> {
         }
     }
     for (at, fault) in history.faults.iter().enumerate() {
-        if let FaultKind::ClientEvicted { node, server } = fault.kind
-            && !history.faults[..at].iter().any(|cause| may_evict(cause.kind, node, server))
-        {
+        let FaultKind::ClientEvicted { node, server } = fault.kind else { continue };
+        if !history.faults[..at].iter().any(|cause| may_evict(cause.kind, node, server)) {
             let what = format!(
                 "server {server} evicted node {node} at {} ns, though nothing had kept it from answering",
                 fault.at.at_ns
@@ -37,6 +36,7 @@ const fn may_evict(cause: FaultKind, node: u32, server: u32) -> bool {
         // Lost connections may be noticed late.
         FaultKind::ServerKilled { server: other }
         | FaultKind::ServerLostPower { server: other }
+        | FaultKind::ServerDisturbed { server: other }
         | FaultKind::ServerRestarted { server: other } => other == server,
         FaultKind::ClientEvicted { .. } => false,
     }

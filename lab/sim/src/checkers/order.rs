@@ -103,6 +103,10 @@ impl Story {
             match access.deed {
                 Deed::Wrote | Deed::Cut => {
                     self.standing.push(Standing { access: *access, at: self.survivors.len(), stored: false });
+                    // What failed counts only where somebody has seen it.
+                    let counts = history.operation(access.call).succeeded();
+                    self.survivors.push(counts.then_some(*access));
+                    continue;
                 }
                 Deed::Saw(tag) => {
                     let by = history.operation(access.call).returned.map_or(u64::MAX, |r| r.step);
@@ -140,6 +144,7 @@ impl Story {
             };
             if shows {
                 newest.stored |= reader.is_some_and(|r| r.used.session != newest.access.used.session);
+                self.survivors[newest.at] = Some(newest.access);
                 return Ok(());
             }
             match losses.fate(segment, &newest.access, newest.stored, by) {

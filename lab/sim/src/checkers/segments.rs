@@ -84,7 +84,7 @@ fn deeds(operation: &Operation, end: u64) -> Vec<(Extent, Deed)> {
     }
 }
 
-/// One past the last byte that anybody wrote, asked for or found.
+/// Beyond the last byte that anybody wrote, asked for or found: every truncate cuts at least one byte below.
 fn end_of(history: &History, file: u32) -> u64 {
     let calls = history.operations.iter().filter(|operation| operation.call.file() == file);
     let ends = calls.map(|operation| match operation.call {
@@ -94,7 +94,7 @@ fn end_of(history: &History, file: u32) -> u64 {
         Call::Size { .. } | Call::Fsync { .. } => 0,
     });
     let last = history.finals.get(file as usize).and_then(|contents| contents.bytes.end());
-    ends.chain(last).max().unwrap_or(0)
+    ends.chain(last).max().unwrap_or(0).saturating_add(1)
 }
 
 /// Cuts a file.

@@ -174,18 +174,19 @@ fn check_size(history: &History, asker: &Operation) -> Result<(), Violation> {
         let others = history.operations.iter().filter(|o| o.call.file() == *file);
         others.filter(move |o| o.invoked.step < returned)
     };
-    let layout = history.files[*file as usize].layout;
     let possible = *length == 0
-        || others().any(|other| match other.call {
-            Call::Truncate { length: cut, .. } => {
+        || others().any(|other| {
+            let ended = other.returned.is_some_and(|returned| returned.step < asker.invoked.step);
+            match other.call {
                 // Until it has returned it may have reached some of the stripes only.
-                cut == *length
-                    || (cut > *length && other.returned.is_none_or(|r| r.step > asker.invoked.step))
+                Call::Truncate { length: cut, .. } => cut == *length || !ended,
+                // Until it is flushed as a whole the servers know a part of it: what is told may lie within.
+                Call::Write { .. } | Call::Append { .. } => other.changes().is_some_and(|changed| {
+                    changed.end() == *length
+                        || (!ended && changed.start() < *length && *length < changed.end())
+                }),
+                Call::Read { .. } | Call::Size { .. } | Call::Fsync { .. } => false,
             }
-            Call::Write { .. } | Call::Append { .. } => other.changes().is_some_and(|changed| {
-                layout.pieces(changed).any(|p| changed.start() + p.offset + p.extent.length() == *length)
-            }),
-            Call::Read { .. } | Call::Size { .. } | Call::Fsync { .. } => false,
         });
     let written = others()
         .filter(|other| !matches!(other.call, Call::Truncate { .. }))
