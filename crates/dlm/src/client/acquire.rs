@@ -68,14 +68,20 @@ impl Locks {
         let Some(pending) = self.pending.remove(&request) else {
             return; // asked for before the connection was lost; that server's locks are gone
         };
-        // What came from a socket is checked: a lock that does not cover its request must never be used.
+        // What came from a socket is checked: a lock that does not cover its request must never be used, and one whose number has
+        // not risen would let older bytes pass for newer ones (I2; grants of one resource arrive in order).
         let serves = granted.mode.serves(pending.mode) && granted.region.contains(&pending.required);
-        if !serves || self.held.contains_key(&granted.lock) {
+        let is_new =
+            !self.held.contains_key(&granted.lock) && self.newest_write.is_none_or(|sn| granted.sn > sn);
+        if !serves || !is_new || !self.takes_in(&granted) {
             let refused = pending.operations.into_iter();
             out.extend(refused.map(|(operation, _)| Effect::Refused { operation, errno: EPROTO }));
             return;
         }
         let GrantedLock { lock, mode, region, sn, state, replaces, early: _ } = granted;
+        if mode.writes() {
+            self.newest_write = Some(sn);
+        }
         let held = Held {
             mode,
             region,
@@ -107,6 +113,21 @@ impl Locks {
         if self.held.len() > self.settings.locks_max {
             self.shrink(self.settings.locks_max.div_ceil(8), out);
         }
+    }
+
+    /// Whether a lock allows all that those allow which it replaces, because operations in progress go on under it, and conflicts
+    /// with none of the others that may be used (I1).
+    fn takes_in(&self, granted: &GrantedLock) -> bool {
+        let mut replaced = granted.replaces.iter().filter_map(|old| self.held.get(old));
+        let covers = |old: &Held| granted.mode.serves(old.mode) && granted.region.contains(&old.region);
+        let conflicts = |other: &LockId| {
+            let held = &self.held[other];
+            held.phase == Phase::Granted
+                && !granted.mode.compatible(held.mode, LockState::Granted)
+                && !granted.replaces.contains(other)
+        };
+        replaced.all(covers)
+            && !self.by_extent.overlapping(granted.region.bounds()).any(|(_, other)| conflicts(&other))
     }
 
     /// The operations under lock `old` go on under `new`, which the server granted in its place (paper III-D1).

@@ -232,6 +232,8 @@ pub struct Locks {
     pub(super) tick: u64,
     /// Where the last write ended, to see whether the next one goes on from there.
     pub(super) last_write_end: Option<u64>,
+    /// The number of the last write lock that was granted.
+    pub(super) newest_write: Option<Sn>,
 }
 
 impl Locks {
@@ -251,6 +253,7 @@ impl Locks {
             clock: 0,
             tick: 0,
             last_write_end: None,
+            newest_write: None,
         }
     }
 
