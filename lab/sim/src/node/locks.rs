@@ -129,7 +129,15 @@ impl Client {
         }
         match &op.work {
             Work::Call(Call::Read { .. }) => op.to(Phase::Look),
-            Work::Call(Call::Truncate { .. }) => op.to(Phase::Cut),
+            Work::Call(Call::Truncate { length, .. }) => {
+                let length = *length;
+                // The stripe of the last byte first: the size changes at once, and not bit by bit.
+                let last = length.checked_sub(1).and_then(|last| Extent::with_length(last, 1));
+                let first = last.and_then(|last| self.files[op.file].layout.pieces(last).next());
+                let first = first.map_or(0, |piece| piece.stripe as usize);
+                op.parts.sort_by_key(|part| (part.stripe != first, part.stripe));
+                op.to(Phase::Cut)
+            }
             // Nobody else can write now: the size stays what it is until we have written.
             Work::Call(Call::Append { .. }) => op.to(Phase::Size),
             Work::Call(Call::Write { .. } | Call::Size { .. } | Call::Fsync { .. })
