@@ -323,7 +323,7 @@ impl<'a> Turn<'a> {
             Step::Idle
             | Step::Locking { .. }
             | Step::Looking { .. }
-            | Step::Measuring
+            | Step::Measuring { .. }
             | Step::Glimpsing { .. }
             | Step::Cutting
             | Step::Flushing { .. }

@@ -254,7 +254,7 @@ pub static CONFIGS: &[Config] = &[
     Config {
         name: "size-three",
         about: "a reader finds the end of the file by asking two writers",
-        nodes: &[&[&[R02, SZ]], &[&[W24]], &[&[A1, T1]]],
+        nodes: &[&[&[R02, SZ]], &[&[W13]], &[&[A1, T1]]],
         length: 0,
         ..ONE
     },

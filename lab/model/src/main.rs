@@ -28,6 +28,9 @@ struct Options {
     /// Threads of a search.
     #[arg(long, value_name = "N", default_value_t = 2)]
     threads: usize,
+    /// Stop at the first configuration that is broken.
+    #[arg(long)]
+    fail_fast: bool,
     /// One line of JSON for each configuration.
     #[arg(long)]
     json: bool,
@@ -58,6 +61,9 @@ fn main() -> ExitCode {
         print(&report, options.json);
         broken |= matches!(report.outcome, Outcome::Violation { .. });
         all.push(report);
+        if broken && options.fail_fast {
+            break;
+        }
     }
     if !options.json {
         let (states, unique) = (sum(&all, |r| r.states), sum(&all, |r| r.unique));

@@ -161,7 +161,7 @@ impl World {
                     | Step::Locking { .. }
                     | Step::Looking { .. }
                     | Step::Fetching { .. }
-                    | Step::Measuring
+                    | Step::Measuring { .. }
                     | Step::Glimpsing { .. }
                     | Step::Cutting
                     | Step::Flushing { .. }

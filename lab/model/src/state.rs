@@ -94,15 +94,20 @@ pub enum Step {
         extents: Vec<Extent>,
         /// Answers that have not come.
         left: u8,
-        /// Whether the stripe ended before the data did.
-        short: bool,
+        /// What the answers left out because the stripe ended.
+        short: Vec<Extent>,
     },
     /// Waits for its own measure.
-    Measuring,
+    Measuring {
+        /// What was left out of a read.
+        short: Vec<Extent>,
+    },
     /// Waits for the servers' measure.
     Glimpsing {
         /// The end of its own data.
         end: u64,
+        /// What was left out of a read.
+        short: Vec<Extent>,
     },
     /// A read that has all its bytes in the pages: copies them out next.
     Filled {

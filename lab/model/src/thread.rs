@@ -9,7 +9,7 @@ use crate::state::{Data, Step, Tag, range};
 use ccpfs_cached_stripe::Input;
 use ccpfs_types::{Extent, LockId, OperationId, RequestId, Sn};
 use ccpfs_wire::{Channel, Message};
-use ccpfs_writeback::{BarrierId, Readable};
+use ccpfs_writeback::BarrierId;
 
 fn extent(start: u8, end: u8) -> Extent {
     Extent::new(start.into(), end.into()).expect("scripts touch bytes")
@@ -23,7 +23,7 @@ impl Turn<'_> {
         self.ghost().invoked(tag);
         match self.world.op(tag).op {
             Op::Sync => self.begin_sync(tag),
-            Op::Size { stripe } => self.measure(tag, stripe),
+            Op::Size { stripe } => self.measure(tag, stripe, Vec::new()),
             Op::Write(_) | Op::Read(_) | Op::Append { .. } | Op::Truncate { .. } => self.acquire(tag, 0),
         }
     }
@@ -103,7 +103,7 @@ impl Turn<'_> {
                 Ok(())
             }
             Op::Read(_) => self.look(tag, 0),
-            Op::Append { stripe, .. } => self.measure(tag, stripe),
+            Op::Append { stripe, .. } => self.measure(tag, stripe, Vec::new()),
             Op::Truncate { stripe, length } => {
                 self.set(tag, Step::Cutting);
                 let request = RequestId(Number { tag, kind: Number::CUT, of: stripe, sub: 0 }.get());
@@ -145,7 +145,7 @@ impl Turn<'_> {
             return self.look(tag, part + 1);
         }
         let left = u8::try_from(extents.len()).expect("a few");
-        self.set(tag, Step::Fetching { part, extents: extents.clone(), left, short: false });
+        self.set(tag, Step::Fetching { part, extents: extents.clone(), left, short: Vec::new() });
         for (sub, extent) in (0..).zip(extents) {
             let request = RequestId(Number { tag, kind: Number::READ, of: stripe, sub }.get());
             let message = Message::Read { request, resource: self.world.resource(stripe), extent };
@@ -167,8 +167,9 @@ impl Turn<'_> {
             Data::Nothing | Data::Late => Vec::new(),
         };
         let got = Extent::with_length(extent.start(), bytes.len() as u64);
-        let short = short || (bytes.len() as u64) < extent.length();
-        self.set(tag, Step::Fetching { part, extents, left: left - 1, short });
+        let mut short = short;
+        short.extend(Extent::new(extent.start() + bytes.len() as u64, extent.end()));
+        self.set(tag, Step::Fetching { part, extents, left: left - 1, short: short.clone() });
         if let Some(got) = got {
             self.cached(stripe).pages[range(got)].copy_from_slice(&bytes);
             self.step(
@@ -176,25 +177,20 @@ impl Turn<'_> {
                 Input::Fetched { operation: operation(tag, Number::LOCK, stripe), extent: got },
             )?;
         }
-        match (self.is_present(tag), left, short) {
-            (true, 1, false) => self.look(tag, part + 1),
-            (true, 1, true) => {
-                assert_eq!(
-                    self.world.op(tag).op.parts().len(),
-                    1,
-                    "stripes of calls over several are long enough"
-                );
-                self.measure(tag, stripe)
-            }
-            (true | false, _, _) => Ok(()),
+        if !self.is_present(tag) || left > 1 {
+            return Ok(());
         }
+        if short.is_empty() {
+            return self.look(tag, part + 1);
+        }
+        assert_eq!(self.world.op(tag).op.parts().len(), 1, "stripes of calls over several are long enough");
+        self.measure(tag, stripe, short)
     }
 
-    /// Makes zeros of what is missing below the size.
-    fn zero(&mut self, tag: Tag, stripe: u8, (start, end): (u8, u8), size: u64) -> Found {
-        let Some(hole) = Extent::new(start.into(), u64::from(end).min(size)) else { return Ok(()) };
-        if let Readable::Missing(missing) = self.cached(stripe).rules.cache().readable(hole) {
-            for extent in missing {
+    /// Makes zeros of what servers left out below the size, and of nothing else.
+    fn zero(&mut self, tag: Tag, stripe: u8, short: &[Extent], size: u64) -> Found {
+        for left_out in short {
+            if let Some(extent) = Extent::new(left_out.start(), left_out.end().min(size)) {
                 self.fill(stripe, extent, 0);
                 self.step(
                     stripe,
@@ -207,8 +203,8 @@ impl Turn<'_> {
 
     // Sizes.
 
-    fn measure(&mut self, tag: Tag, stripe: u8) -> Found {
-        self.set(tag, Step::Measuring);
+    fn measure(&mut self, tag: Tag, stripe: u8, short: Vec<Extent>) -> Found {
+        self.set(tag, Step::Measuring { short });
         self.step(stripe, Input::Measure { operation: operation(tag, Number::GLIMPSE, stripe) })
     }
 
@@ -218,8 +214,8 @@ impl Turn<'_> {
         else {
             return Ok(());
         };
-        if *self.step_of(tag) == Step::Measuring {
-            self.set(tag, Step::Glimpsing { end });
+        if let Step::Measuring { short } = self.step_of(tag).clone() {
+            self.set(tag, Step::Glimpsing { end, short });
             let request = RequestId(Number { tag, kind: Number::GLIMPSE, of: stripe, sub: 0 }.get());
             let message = Message::Glimpse { request, resource: self.world.resource(stripe) };
             self.send(stripe, Channel::Control, message, Data::Nothing);
@@ -232,7 +228,7 @@ impl Turn<'_> {
         let Some(Number { tag, of: stripe, .. }) = number.filter(|number| self.is_present(number.tag)) else {
             return Ok(());
         };
-        let Step::Glimpsing { end } = *self.step_of(tag) else { return Ok(()) };
+        let Step::Glimpsing { end, short } = self.step_of(tag).clone() else { return Ok(()) };
         let size = end.max(stripe_bytes);
         let world = self.world;
         match world.op(tag).op {
@@ -247,8 +243,8 @@ impl Turn<'_> {
                 self.set(tag, Step::Copied { part: 0, offset });
                 Ok(())
             }
-            Op::Read(parts) => {
-                self.zero(tag, stripe, (parts[0].start, parts[0].end), size)?;
+            Op::Read(_) => {
+                self.zero(tag, stripe, &short, size)?;
                 if self.is_present(tag) {
                     self.set(tag, Step::Filled { size: Some(size) });
                 }
@@ -275,7 +271,7 @@ impl Turn<'_> {
             | Step::Locking { .. }
             | Step::Looking { .. }
             | Step::Fetching { .. }
-            | Step::Measuring
+            | Step::Measuring { .. }
             | Step::Glimpsing { .. }
             | Step::Cutting
             | Step::Flushing { .. }
@@ -370,7 +366,7 @@ impl Turn<'_> {
                     Step::Idle
                     | Step::Locking { .. }
                     | Step::Looking { .. }
-                    | Step::Measuring
+                    | Step::Measuring { .. }
                     | Step::Filled { .. }
                     | Step::Copied { .. }
                     | Step::Flushing { .. } => false,
