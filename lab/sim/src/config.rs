@@ -97,6 +97,10 @@ numbers! {
         wake_jitter_ns = 0,
         /// What was decided under a stripe's mutex is sent up to so much later, in any order.
         send_jitter_ns = 0,
+        /// 1: every call locks whole stripes, as the product's setting of this name.
+        lock_whole = 0,
+        /// Lock mode of writes: 0 the least restrictive one that serves, 1 NBW, 2 BW, 3 PW.
+        write_mode = 0,
         /// Of a thousand flushes, so many carry what the pages hold on arrival, and not when they were taken.
         live_pages_per_mille = 0,
     }
@@ -115,6 +119,8 @@ numbers! {
         rpc_ns = 0,
         /// Time a shard takes for one flush, without its bytes.
         write_ns = 0,
+        /// Speed at which a flush is copied on its way to the device, bytes per second, all flushes at the same time; 0 = at once.
+        copy_bytes_per_s = 0,
         /// Time a shard takes for one message that it sends unasked (revocations, glimpses).
         send_ns = 0,
     }
@@ -238,7 +244,9 @@ impl Config {
         let name = |group: &str, field: &str| format!("{group}.{field}");
         groups
             .into_iter()
-            .flat_map(|(group, fields)| fields.into_iter().map(move |(field, value)| (name(group, field), value)))
+            .flat_map(|(group, fields)| {
+                fields.into_iter().map(move |(field, value)| (name(group, field), value))
+            })
             .collect()
     }
 }

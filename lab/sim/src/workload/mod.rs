@@ -55,6 +55,11 @@ pub trait Workload {
     /// What `thread` does next. Asked again after each call and each barrier.
     fn next(&mut self, thread: Thread, now_ns: u64) -> Next;
 
+    /// The call in progress has all its locks.
+    fn locked(&mut self, thread: Thread, now_ns: u64) {
+        let _ = (thread, now_ns);
+    }
+
     /// A call has returned: an error, or how many bytes it moved (the size for a question of size).
     fn returned(&mut self, thread: Thread, work: &Work, result: Result<u64, i32>, now_ns: u64) {
         let _ = (thread, work, result, now_ns);

@@ -1,0 +1,179 @@
+//! The figures of the paper (and one beyond it), each as a list of runs and what is made of their outcomes.
+
+pub mod applications;
+mod conflict;
+pub mod datatype;
+pub mod explain;
+pub mod hardware;
+mod ior;
+pub mod paper;
+pub mod program;
+pub mod result;
+pub mod run;
+mod scale;
+pub mod sensitivity;
+mod tiles;
+mod vpic;
+
+use result::{Figure, Measured};
+use run::{Outcomes, Spec, Step, run_all};
+use sensitivity::Sensitivity;
+
+/// How large the runs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// As the paper says, where not said otherwise beside the figure.
+    Full,
+    /// Fewer and smaller writes: seconds instead of minutes.
+    Quick,
+}
+
+impl Size {
+    /// One of two values.
+    fn pick<T>(self, full: T, quick: T) -> T {
+        match self {
+            Size::Full => full,
+            Size::Quick => quick,
+        }
+    }
+}
+
+/// One figure.
+pub struct Entry {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub what: &'static str,
+    specs: fn(Size) -> Vec<Spec>,
+    figure: fn(Size, &Outcomes) -> Figure,
+}
+
+/// All figures, in the order of the page.
+pub const FIGURES: [Entry; 12] = [
+    Entry {
+        name: "4",
+        what: "N-N, N-1 segmented and N-1 strided under a traditional lock manager",
+        specs: ior::specs4,
+        figure: ior::figure4,
+    },
+    Entry {
+        name: "17",
+        what: "time of conflicting writes one after the other, in parts",
+        specs: conflict::specs17,
+        figure: conflict::figure17,
+    },
+    Entry {
+        name: "18",
+        what: "throughput of parallel conflicting writes, early revocation on and off",
+        specs: conflict::specs18,
+        figure: conflict::figure18,
+    },
+    Entry {
+        name: "19",
+        what: "upgrading and downgrading",
+        specs: conflict::specs19,
+        figure: conflict::figure19,
+    },
+    Entry {
+        name: "table3",
+        what: "N-1 segmented with one stripe",
+        specs: ior::specs_table3,
+        figure: ior::table3,
+    },
+    Entry { name: "20", what: "N-1 strided with one stripe", specs: ior::specs20, figure: ior::figure20 },
+    Entry {
+        name: "21",
+        what: "N-1 strided with 4 and 8 stripes, 96 clients: bandwidth",
+        specs: ior::specs21,
+        figure: ior::figure21,
+    },
+    Entry {
+        name: "22",
+        what: "N-1 strided with 4 and 8 stripes, 96 clients: total time",
+        specs: ior::specs21,
+        figure: ior::figure22,
+    },
+    Entry {
+        name: "23",
+        what: "Tile-IO, 96 clients, 1 to 16 stripes",
+        specs: tiles::specs,
+        figure: tiles::figure,
+    },
+    Entry {
+        name: "24",
+        what: "VPIC-IO, 1,280 processes: bandwidth",
+        specs: vpic::specs,
+        figure: vpic::figure24,
+    },
+    Entry { name: "25", what: "VPIC-IO, 1,280 processes: time", specs: vpic::specs, figure: vpic::figure25 },
+    Entry {
+        name: "scale",
+        what: "beyond the paper: N-1 strided with 16 to 10,000 clients and 1 to 256 stripes",
+        specs: scale::specs,
+        figure: scale::figure,
+    },
+];
+
+/// A figure by name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Entry> {
+    FIGURES.iter().find(|entry| entry.name == name)
+}
+
+fn measured(claim: &'static str, ours: f64) -> Measured {
+    debug_assert!(paper::find(claim).is_some(), "{claim} is one of the paper's");
+    Measured { claim, ours }
+}
+
+/// What a page is made of.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The figures.
+    pub figures: Vec<Figure>,
+    /// What halving and doubling each parameter does, if it was asked for.
+    pub sensitivity: Option<Sensitivity>,
+    /// Why some numbers are not the paper's, with the runs that show it.
+    pub explanations: Vec<explain::Explanation>,
+    /// Size of the runs.
+    pub size: Size,
+    /// Events simulated.
+    pub events: u64,
+    /// Seconds of simulation, summed over threads.
+    pub simulation_s: f64,
+}
+
+/// Simulates one figure.
+///
+/// # Errors
+///
+/// The first run that fails, with what it was.
+pub fn simulate_one(
+    entry: &Entry,
+    size: Size,
+    threads: usize,
+    progress: &(dyn Fn(Step) + Sync),
+) -> Result<Figure, String> {
+    let outcomes = run_all(&(entry.specs)(size), threads, progress)?;
+    Ok((entry.figure)(size, &outcomes))
+}
+
+/// Simulates all figures, the sensitivity of the headline ratios, and the evidence of the explanations.
+///
+/// # Errors
+///
+/// The first run that fails, with what it was.
+pub fn simulate_all(size: Size, threads: usize, progress: &(dyn Fn(Step) + Sync)) -> Result<Report, String> {
+    let mut specs: Vec<Spec> = FIGURES.iter().flat_map(|entry| (entry.specs)(size)).collect();
+    specs.extend(sensitivity::specs(size));
+    specs.extend(explain::specs(size));
+    let outcomes = run_all(&specs, threads, progress)?;
+    let (events, simulation_s) = outcomes.cost();
+    Ok(Report {
+        figures: FIGURES.iter().map(|entry| (entry.figure)(size, &outcomes)).collect(),
+        sensitivity: Some(sensitivity::table(size, &outcomes)),
+        explanations: explain::explanations(size, &outcomes),
+        size,
+        events,
+        simulation_s,
+    })
+}

@@ -1,0 +1,281 @@
+//! What the applications of the figures do, as data: which thread writes which bytes, one after the other.
+
+use crate::history::Call;
+use crate::workload::Work;
+use ccpfs_types::Extent;
+use std::rc::Rc;
+
+/// An access pattern. Sizes in bytes, `writes` per thread or process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pattern {
+    /// IOR, a file per client.
+    Separate {
+        /// Bytes of one write.
+        block: u64,
+        /// Writes of each client.
+        writes: u64,
+    },
+    /// IOR, one file, each client a contiguous part.
+    Segmented {
+        /// Bytes of one write.
+        block: u64,
+        /// Writes of each client.
+        writes: u64,
+    },
+    /// IOR, one file, the clients' blocks by turns.
+    Strided {
+        /// Bytes of one write.
+        block: u64,
+        /// Writes of each client.
+        writes: u64,
+    },
+    /// Fig. 16(a): as strided, one client after the other.
+    RoundRobin {
+        /// Bytes of one write.
+        block: u64,
+        /// Writes of each client.
+        writes: u64,
+    },
+    /// Fig. 19(a): a write and a read of the same bytes, by turns.
+    Mixed {
+        /// Bytes of one call.
+        block: u64,
+        /// Calls of each client, half of them reads.
+        calls: u64,
+    },
+    /// Fig. 19(b): each write spans two stripes of 1 MiB units.
+    TwoStripes {
+        /// Bytes of one write, at most 2 MiB.
+        block: u64,
+        /// Writes of each client.
+        writes: u64,
+    },
+    /// Tile-IO: each client writes one tile of a picture with one atomic call.
+    Tiles {
+        /// Tiles in a row.
+        columns: u64,
+        /// Rows of tiles.
+        rows: u64,
+        /// Pixels of a side of a tile; a pixel has 4 bytes.
+        side: u64,
+        /// Pixels that neighbours have in common.
+        overlap: u64,
+    },
+    /// VPIC-IO: in each iteration each process writes 8 variables, each contiguous over all processes.
+    Particles {
+        /// Bytes of one write: particles per process and iteration, times 4.
+        block: u64,
+        /// Iterations.
+        iterations: u64,
+        /// Processes of each client; its threads serve them by turns.
+        processes: u64,
+    },
+}
+
+/// Variables of a particle.
+const VARIABLES: u64 = 8;
+/// Bytes of a pixel.
+const PIXEL: u64 = 4;
+/// Bytes of a stripe's unit wherever a file has several stripes.
+pub const STRIPE_BYTES: u64 = 1 << 20;
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The client.
+    pub client: u64,
+    /// How many there are.
+    pub clients: u64,
+    /// The thread of this client.
+    pub thread: u64,
+    /// How many a client has.
+    pub threads: u64,
+}
+
+impl Pattern {
+    /// Number of calls of one thread.
+    #[must_use]
+    pub fn calls(&self, place: Place) -> u64 {
+        match *self {
+            Pattern::Separate { writes, .. }
+            | Pattern::Segmented { writes, .. }
+            | Pattern::Strided { writes, .. }
+            | Pattern::RoundRobin { writes, .. }
+            | Pattern::TwoStripes { writes, .. } => writes,
+            Pattern::Mixed { calls, .. } => calls,
+            Pattern::Tiles { .. } => 1,
+            Pattern::Particles { iterations, processes, .. } => {
+                served(processes, place) * VARIABLES * iterations
+            }
+        }
+    }
+
+    /// Bytes that one client writes.
+    #[must_use]
+    pub fn client_bytes(&self) -> u64 {
+        match *self {
+            Pattern::Separate { block, writes }
+            | Pattern::Segmented { block, writes }
+            | Pattern::Strided { block, writes }
+            | Pattern::RoundRobin { block, writes }
+            | Pattern::TwoStripes { block, writes } => block * writes,
+            Pattern::Mixed { block, calls } => block * calls / 2,
+            Pattern::Tiles { side, .. } => side * side * PIXEL,
+            Pattern::Particles { block, iterations, processes } => block * VARIABLES * iterations * processes,
+        }
+    }
+
+    /// Number of files, for so many clients.
+    #[must_use]
+    pub fn files(&self, clients: u64) -> u64 {
+        match self {
+            Pattern::Separate { .. } => clients,
+            Pattern::Segmented { .. }
+            | Pattern::Strided { .. }
+            | Pattern::RoundRobin { .. }
+            | Pattern::Mixed { .. }
+            | Pattern::TwoStripes { .. }
+            | Pattern::Tiles { .. }
+            | Pattern::Particles { .. } => 1,
+        }
+    }
+
+    /// Whether every call locks whole stripes, as the paper's micro-benchmarks do.
+    #[must_use]
+    pub fn locks_whole(&self) -> bool {
+        match self {
+            Pattern::RoundRobin { .. } | Pattern::Mixed { .. } | Pattern::TwoStripes { .. } => true,
+            Pattern::Separate { .. }
+            | Pattern::Segmented { .. }
+            | Pattern::Strided { .. }
+            | Pattern::Tiles { .. }
+            | Pattern::Particles { .. } => false,
+        }
+    }
+
+    /// The call number `at` of a thread.
+    #[must_use]
+    pub fn call(&self, place: Place, at: u64) -> Work {
+        let Place { client, clients, .. } = place;
+        let write =
+            |start: u64, block: u64| Work::Call(Call::Write { file: 0, extent: extent(start, block) });
+        match *self {
+            Pattern::Separate { block, .. } => {
+                let file = u32::try_from(client).expect("clients are few");
+                Work::Call(Call::Write { file, extent: extent(at * block, block) })
+            }
+            Pattern::Segmented { block, writes } => write((client * writes + at) * block, block),
+            Pattern::Strided { block, .. } | Pattern::RoundRobin { block, .. } => {
+                write((at * clients + client) * block, block)
+            }
+            Pattern::Mixed { block, .. } => {
+                let pair = extent(at / 2 * block, block);
+                let read = Work::Call(Call::Read { file: 0, extent: pair });
+                if at.is_multiple_of(2) { write(pair.start(), block) } else { read }
+            }
+            Pattern::TwoStripes { block, .. } => {
+                write((2 * (at * clients + client) + 1) * STRIPE_BYTES - block / 2, block)
+            }
+            Pattern::Tiles { columns, rows: _, side, overlap } => {
+                Work::WriteList { file: 0, extents: tile(client, columns, side, overlap) }
+            }
+            Pattern::Particles { block, processes, .. } => {
+                let mine = served(processes, place);
+                let process = place.thread + at % mine * place.threads;
+                let rank = client * processes + process;
+                write((at / mine * clients * processes + rank) * block, block)
+            }
+        }
+    }
+}
+
+/// How many of a client's processes a thread serves.
+fn served(processes: u64, place: Place) -> u64 {
+    (processes + place.threads - 1 - place.thread) / place.threads
+}
+
+fn extent(start: u64, length: u64) -> Extent {
+    Extent::with_length(start, length).expect("patterns have bytes")
+}
+
+/// The lines of a tile, each a run of bytes of the picture.
+#[must_use]
+pub fn tile(number: u64, columns: u64, side: u64, overlap: u64) -> Rc<[Extent]> {
+    let step = side - overlap;
+    let width = (columns * step + overlap) * PIXEL;
+    let (column, row) = (number % columns, number / columns);
+    let first = row * step * width + column * step * PIXEL;
+    (0..side).map(|line| extent(first + line * width, side * PIXEL)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn place(client: u64, thread: u64, threads: u64) -> Place {
+        Place { client, clients: 4, thread, threads }
+    }
+
+    fn written(work: &Work) -> Vec<Extent> {
+        match work {
+            Work::Call(Call::Write { extent, .. }) => vec![*extent],
+            Work::WriteList { extents, .. } => extents.to_vec(),
+            Work::Call(_) | Work::Flush { .. } => Vec::new(),
+        }
+    }
+
+    /// All writes of 4 clients.
+    fn all(pattern: Pattern, threads: u64) -> Vec<Extent> {
+        let places = (0..4).flat_map(|client| (0..threads).map(move |thread| place(client, thread, threads)));
+        places
+            .flat_map(|place| (0..pattern.calls(place)).flat_map(move |at| written(&pattern.call(place, at))))
+            .collect()
+    }
+
+    #[test]
+    fn segmented_and_strided_cover_the_file_once() {
+        let (block, writes) = (47_008, 5);
+        for pattern in [Pattern::Segmented { block, writes }, Pattern::Strided { block, writes }] {
+            let starts: BTreeSet<u64> = all(pattern, 1).iter().map(|extent| extent.start()).collect();
+            assert_eq!(starts, (0..20).map(|at| at * block).collect());
+        }
+    }
+
+    #[test]
+    fn particles_of_one_variable_are_contiguous_over_all_processes() {
+        let pattern = Pattern::Particles { block: 100, iterations: 2, processes: 6 };
+        let writes = all(pattern, 4);
+        let starts: BTreeSet<u64> = writes.iter().map(|extent| extent.start()).collect();
+        assert_eq!(writes.len(), 4 * 6 * 8 * 2);
+        assert_eq!(starts, (0..writes.len() as u64).map(|at| at * 100).collect());
+        assert_eq!(pattern.client_bytes() * 4, writes.len() as u64 * 100);
+    }
+
+    #[test]
+    fn tiles_overlap_their_neighbours_by_the_pixels_asked_for() {
+        let (left, right) = (tile(0, 8, 20, 2), tile(1, 8, 20, 2));
+        assert_eq!(left.len(), 20);
+        assert!(
+            left.iter().zip(right.iter()).all(|(a, b)| a.intersection(*b).map(Extent::length) == Some(8))
+        );
+        let below = tile(8, 8, 20, 2);
+        assert_eq!(below[0], left[18]);
+        assert!(!below[0].overlaps(left[17]));
+    }
+
+    #[test]
+    fn writes_over_two_stripes_span_a_border() {
+        for extent in all(Pattern::TwoStripes { block: 65_536, writes: 3 }, 1) {
+            assert_eq!(extent.start() / STRIPE_BYTES + 1, (extent.end() - 1) / STRIPE_BYTES);
+        }
+    }
+
+    #[test]
+    fn mixed_calls_read_what_was_written() {
+        let pattern = Pattern::Mixed { block: 10, calls: 4 };
+        let calls: Vec<Work> = (0..4).map(|at| pattern.call(place(0, 0, 1), at)).collect();
+        assert_eq!(written(&calls[2]), [extent(10, 10)]);
+        assert_eq!(calls[3], Work::Call(Call::Read { file: 0, extent: extent(10, 10) }));
+    }
+}

@@ -1,0 +1,337 @@
+//! One run: what is simulated, and what came out; many runs over several threads.
+
+use super::applications::Applications;
+use super::datatype;
+use super::hardware::Hardware;
+use super::program::{Pattern, STRIPE_BYTES};
+use crate::config::{Config, FileConfig};
+use crate::node::meter::Meter;
+use crate::world::World;
+use ccpfs_shard::Counters;
+use ccpfs_types::Policy;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// Which lock mode writes take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// What the product chooses.
+    Chosen,
+    /// NBW.
+    Nbw,
+    /// BW.
+    Bw,
+    /// PW.
+    Pw,
+}
+
+/// Who manages locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manager {
+    /// The product, under a policy.
+    Product(Policy),
+    /// DLM-datatype: exact noncontiguous ranges, held by the simulator alone.
+    Datatype,
+}
+
+/// What is simulated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// Lock manager.
+    pub manager: Manager,
+    /// Lock mode of writes.
+    pub mode: WriteMode,
+    /// What the applications do.
+    pub pattern: Pattern,
+    /// Client nodes.
+    pub clients: u64,
+    /// Threads of each.
+    pub threads: u64,
+    /// Stripes of a file, each on a server of its own.
+    pub stripes: u32,
+    /// Every call locks whole stripes, as in the paper's micro-benchmarks.
+    pub locks_whole: bool,
+    /// Dirty bytes at which writers wait.
+    pub dirty_bytes_max: u64,
+    /// The machines.
+    pub hardware: Hardware,
+    /// Most pieces of one flush, if not the product's.
+    pub pieces_max: Option<u64>,
+}
+
+/// The product under a policy by name.
+///
+/// # Panics
+///
+/// If there is no policy of this name.
+#[must_use]
+pub fn policy(name: &str) -> Manager {
+    Manager::Product(name.parse().expect("figures name policies that exist"))
+}
+
+impl Spec {
+    /// One stripe, one thread per client, modes as the product chooses, the default machines.
+    #[must_use]
+    pub fn new(manager: Manager, pattern: Pattern, clients: u64) -> Spec {
+        Spec {
+            manager,
+            mode: WriteMode::Chosen,
+            pattern,
+            clients,
+            threads: 1,
+            stripes: 1,
+            locks_whole: pattern.locks_whole(),
+            dirty_bytes_max: 4 << 30,
+            hardware: Hardware::default(),
+            pieces_max: None,
+        }
+    }
+
+    fn key(&self) -> String {
+        format!("{self:?}")
+    }
+
+    /// About how much work it is to simulate: calls.
+    #[must_use]
+    fn weight(&self) -> u64 {
+        let calls = self.clients * self.threads * u64::from(self.stripes).isqrt();
+        let place =
+            super::program::Place { client: 0, clients: self.clients, thread: 0, threads: self.threads };
+        match self.manager {
+            Manager::Product(_) => calls * self.pattern.calls(place).max(1),
+            Manager::Datatype => 1,
+        }
+    }
+
+    /// As the simulator's configuration.
+    #[must_use]
+    pub fn config(&self, policy: Policy) -> Config {
+        let mut config = Config { policy, ..Config::default() };
+        config.sizes.clients = self.clients;
+        config.sizes.threads = self.threads;
+        config.sizes.servers = u64::from(self.stripes);
+        config.sizes.contents = 0;
+        let file = FileConfig { stripes: self.stripes, stripe_bytes: STRIPE_BYTES };
+        config.files = (0..self.pattern.files(self.clients)).map(|_| file).collect();
+        config.client.dirty_bytes_max = self.dirty_bytes_max;
+        config.client.lock_whole = u64::from(self.locks_whole);
+        config.client.write_mode = match self.mode {
+            WriteMode::Chosen => 0,
+            WriteMode::Nbw => 1,
+            WriteMode::Bw => 2,
+            WriteMode::Pw => 3,
+        };
+        if let Some(pieces) = self.pieces_max {
+            config.client.flush_pieces_max = pieces;
+        }
+        self.hardware.apply(&mut config);
+        config
+    }
+}
+
+/// What came out of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Outcome {
+    /// PIO: seconds until the last call returned.
+    pub pio_s: f64,
+    /// F: seconds from then until all was flushed.
+    pub flush_s: f64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Calls.
+    pub calls: u64,
+    /// Sum over the calls of the time until each had its locks, seconds.
+    pub locking_s: f64,
+    /// Sum of the time of all calls, seconds.
+    pub calling_s: f64,
+    /// Sum over the server's revocations of the time until the reply, seconds.
+    pub revoking_s: f64,
+    /// Sum over the grants that waited for a revocation of the time from the reply until the grant, seconds.
+    pub canceling_s: f64,
+    /// Requests for locks, all servers.
+    pub requests: u64,
+    /// Revocations that servers sent.
+    pub revocations: u64,
+    /// Flush requests.
+    pub flushes: u64,
+    /// Busy time of the busiest server's request queue, seconds.
+    pub server_busy_s: f64,
+    /// The same until the last call returned, seconds.
+    pub server_busy_pio_s: f64,
+    /// Busy time of the request queues of all servers, seconds.
+    pub servers_busy_s: f64,
+    /// Bytes given to devices: less than written where newer data were there already.
+    pub destaged_bytes: u64,
+    /// Events that were simulated.
+    pub events: u64,
+    /// Time that the simulation took, seconds.
+    pub wall_s: f64,
+}
+
+impl Outcome {
+    /// Bytes per second by PIO time.
+    #[must_use]
+    pub fn bandwidth(&self) -> f64 {
+        over(self.bytes as f64, self.pio_s)
+    }
+
+    /// Calls per second by PIO time.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        over(self.calls as f64, self.pio_s)
+    }
+
+    /// PIO and F, seconds.
+    #[must_use]
+    pub fn total_s(&self) -> f64 {
+        self.pio_s + self.flush_s
+    }
+
+    /// PIO as a part of the total.
+    #[must_use]
+    pub fn pio_share(&self) -> f64 {
+        over(self.pio_s, self.total_s())
+    }
+}
+
+/// A quotient, 0 if there is nothing to divide by.
+#[must_use]
+pub fn over(a: f64, b: f64) -> f64 {
+    if b > 0.0 { a / b } else { 0.0 }
+}
+
+/// Simulates one run.
+///
+/// # Errors
+///
+/// If a call fails, or something that must never happen has happened.
+pub fn run(spec: &Spec) -> Result<Outcome, String> {
+    let start = Instant::now();
+    let mut outcome = match spec.manager {
+        Manager::Datatype => datatype::run(spec)?,
+        Manager::Product(policy) => simulate(spec, policy)?,
+    };
+    outcome.wall_s = start.elapsed().as_secs_f64();
+    Ok(outcome)
+}
+
+fn simulate(spec: &Spec, policy: Policy) -> Result<Outcome, String> {
+    let config = spec.config(policy);
+    let applications = Applications::new(spec.pattern, spec.clients, spec.threads);
+    let mut world = World::new(&config, 1, applications, &[], false);
+    world.run_until(u64::MAX, |world| world.workload.has_worked());
+    let busy_pio_ns = world.shards.iter().map(|shard| shard.meter.busy_ns).max().unwrap_or(0);
+    let is_done = world.run(u64::MAX);
+    if let Some(complaint) = world.complaint() {
+        return Err(complaint.to_owned());
+    }
+    if !is_done {
+        return Err(format!(
+            "nothing happens any more, and some calls have not returned: {}",
+            world.standing()
+        ));
+    }
+    let times = world.workload.times.clone();
+    if let Some(error) = times.error {
+        return Err(error);
+    }
+    let sum = |value: fn(&Meter) -> u64| seconds(world.shards.iter().map(|shard| value(&shard.meter)).sum());
+    let busiest_ns = world.shards.iter().map(|shard| shard.meter.busy_ns).max().unwrap_or(0);
+    let count = |value: fn(&Counters) -> u64| world.counters().map(|counters| value(&counters)).sum();
+    Ok(Outcome {
+        pio_s: seconds(times.worked_ns - times.begin_ns),
+        flush_s: seconds(times.flushed_ns - times.worked_ns),
+        bytes: times.bytes,
+        calls: times.calls,
+        locking_s: seconds(times.locking_ns),
+        calling_s: seconds(times.calling_ns),
+        revoking_s: sum(|meter| meter.revoking_ns),
+        canceling_s: sum(|meter| meter.canceling_ns),
+        requests: count(|counters| counters.locks.requests),
+        revocations: count(|counters| counters.locks.revocations),
+        flushes: count(|counters| counters.data.writes),
+        server_busy_s: seconds(busiest_ns),
+        server_busy_pio_s: seconds(busy_pio_ns),
+        servers_busy_s: sum(|meter| meter.busy_ns),
+        destaged_bytes: world.device_bytes(),
+        events: world.events(),
+        wall_s: 0.0,
+    })
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+/// Outcomes of many runs.
+#[derive(Clone, Debug, Default)]
+pub struct Outcomes {
+    found: BTreeMap<String, Outcome>,
+}
+
+impl Outcomes {
+    /// The outcome of a run.
+    ///
+    /// # Panics
+    ///
+    /// If it was not among the runs.
+    #[must_use]
+    pub fn of(&self, spec: &Spec) -> &Outcome {
+        self.found.get(&spec.key()).expect("a figure lists every run that it reads")
+    }
+
+    /// Events and seconds of simulation of all of them.
+    #[must_use]
+    pub fn cost(&self) -> (u64, f64) {
+        let events = self.found.values().map(|outcome| outcome.events).sum();
+        (events, self.found.values().map(|outcome| outcome.wall_s).sum())
+    }
+}
+
+/// How far many runs are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Runs that are done.
+    pub done: usize,
+    /// Runs in all.
+    pub of: usize,
+}
+
+/// Simulates all runs, equal ones once, over so many threads.
+///
+/// # Errors
+///
+/// The first run that fails, with what it was.
+pub fn run_all(specs: &[Spec], threads: usize, progress: &(dyn Fn(Step) + Sync)) -> Result<Outcomes, String> {
+    let distinct: BTreeMap<String, &Spec> = specs.iter().map(|spec| (spec.key(), spec)).collect();
+    let mut ordered: Vec<(String, &Spec)> = distinct.into_iter().collect();
+    ordered.sort_by_key(|(_, spec)| std::cmp::Reverse(spec.weight()));
+    let (next, done, failed) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+    let outcomes: Mutex<Result<Outcomes, String>> = Mutex::new(Ok(Outcomes::default()));
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                while !failed.load(Ordering::Relaxed) {
+                    let Some((key, spec)) = ordered.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
+                    let outcome = run(spec);
+                    failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
+                    note(&outcomes, key, outcome);
+                    progress(Step { done: done.fetch_add(1, Ordering::Relaxed) + 1, of: ordered.len() });
+                }
+            });
+        }
+    });
+    outcomes.into_inner().expect("no code panics under this lock")
+}
+
+fn note(outcomes: &Mutex<Result<Outcomes, String>>, key: &str, outcome: Result<Outcome, String>) {
+    let mut all = outcomes.lock().expect("no code panics under this lock");
+    match (outcome, &mut *all) {
+        (Ok(outcome), Ok(all)) => drop(all.found.insert(key.to_owned(), outcome)),
+        (Err(error), Ok(_)) => *all = Err(format!("{key}: {error}")),
+        (Ok(_) | Err(_), Err(_)) => {}
+    }
+}
