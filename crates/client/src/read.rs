@@ -80,7 +80,8 @@ fn read_chunk(
             pinned.push(place);
             let ahead = if sequential { client.config.read_ahead_bytes } else { 0 };
             let ahead = ahead / u64::from(layout.stripe_count());
-            if fill(client, &place, ahead)? {
+            let left_out = fill(client, &place, ahead)?;
+            if left_out.is_empty() {
                 continue;
             }
             // Bytes beyond the stripe's end: zeros up to the file's size, which other stripes and clients decide.
@@ -88,7 +89,7 @@ fn read_chunk(
                 Some(bytes) => bytes,
                 None => *size.insert(file.attributes(client)?.size),
             };
-            zero(client, &place, layout.stripe_length(stripe.resource.stripe, bytes))?;
+            zero(client, &place, &left_out, layout.stripe_length(stripe.resource.stripe, bytes))?;
         }
         let end = size.map_or(extent.end(), |size| size.min(extent.end()));
         match Extent::new(extent.start(), end) {
@@ -133,15 +134,15 @@ fn lost(client: &ClientInner, stripe: &Stripe) -> FsError {
     FsError::ServerLost { address: client.targets[stripe.target as usize].clone() }
 }
 
-/// Fetches what is missing. True if all bytes are there now, false if the stripe ended before.
-fn fill(client: &ClientInner, place: &Place<'_>, ahead_bytes: u64) -> Result<bool, FsError> {
+/// Fetches what is missing. Returns the bytes that the server left out because the stripe ended before them.
+fn fill(client: &ClientInner, place: &Place<'_>, ahead_bytes: u64) -> Result<Vec<Extent>, FsError> {
     let Place { stripe, operation, extent } = *place;
     let look = Input::Look { operation, extent, ahead_bytes };
     let Answer::Missing(wanted) = stripe.ask(client, operation, look) else {
         return Err(lost(client, stripe));
     };
     if wanted.is_empty() {
-        return Ok(true);
+        return Ok(Vec::new());
     }
     // Only over the session that the lock is from: under another one nobody is kept from writing.
     let session = {
@@ -164,16 +165,16 @@ fn fill(client: &ClientInner, place: &Place<'_>, ahead_bytes: u64) -> Result<boo
             }
         }
     }
-    let mut complete = true;
+    let mut left_out = Vec::new();
     for fetch in requests {
         match finish_fetch(client, place, &session, &fetch) {
-            Ok(whole) => complete &= whole || !place.extent.contains(fetch.extent),
+            Ok(rest) => left_out.extend(rest.filter(|_| place.extent.contains(fetch.extent))),
             Err(error) => failed = Some(error),
         }
     }
     match failed {
         Some(error) => Err(error),
-        None => Ok(complete),
+        None => Ok(left_out),
     }
 }
 
@@ -233,13 +234,13 @@ fn unpin(client: &ClientInner, stripe: &Arc<Stripe>, extent: Extent) {
     inner.unpin(client.the_pool(), extent);
 }
 
-/// Takes the answer to a fetch. True if it brought all bytes.
+/// Takes the answer to a fetch. Returns the bytes that it did not bring.
 fn finish_fetch(
     client: &ClientInner,
     place: &Place<'_>,
     session: &Arc<Session>,
     fetch: &Fetch,
-) -> Result<bool, FsError> {
+) -> Result<Option<Extent>, FsError> {
     let answer = client.wait_reply(session, fetch.request);
     let result = match answer {
         Ok((Message::ReadReply { status: Status::Ok, .. }, bytes)) => {
@@ -258,31 +259,39 @@ fn finish_fetch(
     result
 }
 
-/// Marks fetched bytes valid: our lock covers them since before they were asked for. True if they are all of the extent.
-fn fetched(client: &ClientInner, place: &Place<'_>, extent: Extent, bytes: u64) -> Result<bool, FsError> {
+/// Marks fetched bytes valid: our lock covers them since before they were asked for. Returns those that did not come.
+fn fetched(
+    client: &ClientInner,
+    place: &Place<'_>,
+    extent: Extent,
+    bytes: u64,
+) -> Result<Option<Extent>, FsError> {
     let Place { stripe, operation, .. } = *place;
     let mut out = Outbox::default();
     let mut inner = stripe.lock();
-    let got = Extent::with_length(extent.start(), bytes.min(extent.length()));
+    let bytes = bytes.min(extent.length());
+    let got = Extent::with_length(extent.start(), bytes);
     let ours = match got.map(|extent| Input::Fetched { operation, extent }) {
         Some(fetched) => inner.mark(stripe, client, (operation, fetched), &mut out),
         None => inner.cached().holds(operation),
     };
     drop(inner);
     client.dispatch(stripe, out);
-    if ours { Ok(bytes >= extent.length()) } else { Err(lost(client, stripe)) }
+    if ours { Ok(Extent::new(extent.start() + bytes, extent.end())) } else { Err(lost(client, stripe)) }
 }
 
-/// Fills the missing bytes below `length` with zeros: a hole of the file.
-fn zero(client: &ClientInner, place: &Place<'_>, length: u64) -> Result<(), FsError> {
-    let Place { stripe, operation, extent } = *place;
-    let Some(hole) = Extent::new(extent.start(), extent.end().min(length)) else { return Ok(()) };
+/// Fills with zeros what the server left out below `length`: a hole of the file. Never what is merely missing by now: that may
+/// be data which were fetched, and forgotten with another lock of ours while the size was asked for; they are in the pages.
+fn zero(client: &ClientInner, place: &Place<'_>, left_out: &[Extent], length: u64) -> Result<(), FsError> {
+    let Place { stripe, operation, .. } = *place;
     let mut out = Outbox::default();
     let mut inner = stripe.lock();
     if !inner.cached().holds(operation) {
         return Err(lost(client, stripe));
     }
-    if let Readable::Missing(missing) = inner.cached().cache().readable(hole) {
+    for rest in left_out {
+        let Some(hole) = Extent::new(rest.start(), rest.end().min(length)) else { continue };
+        let Readable::Missing(missing) = inner.cached().cache().readable(hole) else { continue };
         for extent in missing {
             let mut runs = Vec::new();
             inner.runs(client.the_pool(), extent, &mut runs);

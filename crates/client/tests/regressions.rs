@@ -249,3 +249,38 @@ fn regression_offsets_at_the_end_of_the_largest_file_are_told_from_too_large_one
         assert_eq!(file.size().unwrap(), 0);
     });
 }
+
+//= protocol.md#I5 type=test
+#[test]
+fn regression_data_that_are_forgotten_while_the_size_is_asked_for_are_not_read_as_zeros() {
+    must_end(|| {
+        let world = World::start();
+        let writer = world.client(4 << 20);
+        // Stripe 0 ends after 40,000 bytes, the file does not: who reads on has to ask for the file's size.
+        let file = world.open(&writer, "short stripe");
+        file.write_at(&[7; 40_000], 0).unwrap();
+        file.write_at(&[8; 1000], 64 << 10).unwrap();
+        file.sync().unwrap();
+        let other = world.open(&writer, "other");
+        other.write_at(&[9; 1 << 20], 0).unwrap();
+        other.sync().unwrap();
+        let client = world.client(256 << 10);
+        std::thread::scope(|scope| {
+            for thread in 0..6_u64 {
+                let file = world.open(&client, if thread < 4 { "other" } else { "short stripe" });
+                scope.spawn(move || {
+                    for turn in 0..1000 {
+                        if thread < 4 {
+                            // Whoever needs room forgets what is clean.
+                            read(&file, (turn + thread * 3) % 7 * (128 << 10) + 5000, 100 << 10);
+                        } else {
+                            let got = read(&file, 0, 50_000);
+                            assert!(got[..40_000].iter().all(|byte| *byte == 7), "turn {turn}");
+                            assert_eq!(got[40_000..], [0; 10_000]);
+                        }
+                    }
+                });
+            }
+        });
+    });
+}
