@@ -3,6 +3,7 @@
 use super::client::{Client, Note};
 use super::stripe::to_u32;
 use crate::engine::{ClientEvent, Engine};
+use crate::history::FaultKind;
 use crate::net::{Frame, Payload};
 use ccpfs_cached_stripe::Input;
 use ccpfs_types::{ClientId, Policy, RequestId, ResourceId};
@@ -92,7 +93,9 @@ impl Client {
 
     /// Opens the connections of a session.
     pub(crate) fn connect(&mut self, engine: &mut Engine, target: u32) {
-        if self.sessions[target as usize].since_ns.is_none() || self.sessions[target as usize].session.is_some() {
+        if self.sessions[target as usize].since_ns.is_none()
+            || self.sessions[target as usize].session.is_some()
+        {
             return;
         }
         self.serial += 1;
@@ -138,8 +141,11 @@ impl Client {
     pub(crate) fn session_lost(&mut self, engine: &mut Engine, target: u32, serial: u64) {
         let slot = &mut self.sessions[target as usize];
         let Some(session) = slot.session.take_if(|session| session.serial == serial) else { return };
-        engine.note(crate::engine::Who::Client(self.node), || format!("session {} with s{target} lost", session.id));
-        engine.session_ended(session.number);
+        engine.note(crate::engine::Who::Client(self.node), || {
+            format!("session {} with s{target} lost", session.id)
+        });
+        // The server will call it an eviction, unless it was one.
+        engine.fault(FaultKind::Disturbed { node: self.process });
         for connection in session.connections {
             engine.net.shut(connection, false);
             engine.send_close(connection, true);
@@ -158,7 +164,8 @@ impl Client {
         for file in 0..self.files.len() {
             for stripe in 0..self.files[file].stripes.len() {
                 let Some(place) = self.files[file].stripes[stripe].as_mut() else { continue };
-                if place.target == target && place.session.is_some_and(|(serial, _)| serial == session.serial) {
+                if place.target == target && place.session.is_some_and(|(serial, _)| serial == session.serial)
+                {
                     place.session = None;
                     place.queued = false;
                     place.queued_urgent = false;
