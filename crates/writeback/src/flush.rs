@@ -190,6 +190,10 @@ impl Stripe {
             self.cache.insert(part, Tag { sn, state: State::Dirty });
             self.dirty.insert(part, sn);
             self.stalled = true;
+            // A lock that is lowered waits for its readers to end, and then goes with its data: no flush after the other.
+            for cancel in self.cancels.values_mut() {
+                cancel.urgent &= cancel.release || sn > cancel.sn || !cancel.extent.overlaps(part);
+            }
         }
         self.cache.update(extent, |tag| match tag.state {
             State::Flushing | State::Leaving => None,

@@ -248,6 +248,25 @@ fn regression_a_failed_flush_is_tried_again_for_those_who_wait_for_room() {
 
 /// The dumb twin: for each byte, what the server has and what the cache should say.
 #[test]
+fn regression_a_failed_flush_of_a_lock_that_is_lowered_is_not_repeated_until_the_lock_goes() {
+    let mut cache = cache();
+    cache.write(0, 10, 1);
+    let lock = LockId(1);
+    let flush = |release| Input::Flush { lock, extent: e(0, 100), sn: Sn(1), release, urgent: true };
+    assert_eq!(cache.step(flush(false)), []);
+    let Some(Effect::Job { job: number, .. }) = cache.take().pop() else { panic!("a lock waits for it") };
+    assert_eq!(cache.step(Input::Acknowledged { job: number, errno: Some(28) }), []);
+    assert!(!cache.stripe.wants_flush(), "no flush after the other on a full device");
+    assert_eq!(cache.step(flush(true)), []);
+    assert!(cache.stripe.wants_flush());
+    let Some(Effect::Job { job: number, releases, .. }) = cache.take().pop() else { panic!("the lock goes") };
+    assert_eq!(releases, [lock]);
+    let lost = Effect::DataLost { extent: e(0, 10), errno: 28 };
+    let out = cache.step(Input::Acknowledged { job: number, errno: Some(28) });
+    assert!(out.contains(&lost) && out.contains(&Effect::Flushed { lock, released: true }), "{out:?}");
+}
+
+#[test]
 fn the_server_ends_with_every_byte_of_the_last_write() {
     let mut seed: u64 = 11;
     let mut random = move |below: u64| {

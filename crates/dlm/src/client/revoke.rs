@@ -57,7 +57,8 @@ impl Locks {
         let (used, written) = (self.is_used(lock), self.is_written(lock));
         let held = self.held.get_mut(&lock).expect("callers found the lock");
         match held.phase {
-            Phase::Granted | Phase::Flushing | Phase::Lowering => {}
+            Phase::Granted | Phase::Flushing => {}
+            Phase::Lowering if used => {}
             Phase::Draining if used => {
                 // Held by readers only: flush, then lower to PR so that other readers come in (paper III-D2).
                 let readers_wait = held.wanted == Some(LockMode::Pr);
@@ -72,8 +73,10 @@ impl Locks {
                     });
                 }
             }
-            Phase::Draining if held.mode == LockMode::Pr => self.release(lock, out),
-            Phase::Draining => {
+            Phase::Draining | Phase::Lowering if held.mode == LockMode::Pr => self.release(lock, out),
+            // The last reader may end before the flush that would lower the lock for it: then the lock goes with its data,
+            // whatever becomes of them.
+            Phase::Draining | Phase::Lowering => {
                 if downgrading && held.wanted.is_some_and(|wanted| lowers(held.mode, wanted)) {
                     held.mode = LockMode::Nbw;
                     out.push(Effect::Convert { lock, mode: LockMode::Nbw });
@@ -165,4 +168,48 @@ impl Locks {
 /// Whether lowering a lock of `mode` to NBW lets in somebody who waits for `wanted` (paper III-D2).
 const fn lowers(mode: LockMode, wanted: LockMode) -> bool {
     matches!(mode, LockMode::Bw | LockMode::Pw) && wanted.is_blind_write()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::client::{Effect, Input, Locks, Settings};
+    use alloc::vec::Vec;
+    use ccpfs_types::{Extent, LockId, LockMode, LockState, OperationId, Policy, Region, RequestId, Sn};
+    use ccpfs_wire::GrantedLock;
+
+    //= protocol.md#I8 type=test
+    #[test]
+    fn regression_a_lock_that_is_being_lowered_goes_when_its_last_reader_ends_before_the_flush() {
+        let mut locks = Locks::new(Settings { policy: Policy::SEQDLM, locks_max: 8, age_ticks_max: 8 });
+        let (operation, request, lock) = (OperationId(1), RequestId(1), LockId(1));
+        let region = Region::from(Extent::new(0, 10).unwrap());
+        let (required, desired) = (region.clone(), region.clone());
+        let mut out = Vec::new();
+        locks.step(
+            Input::Acquire { operation, mode: LockMode::Pr, required, desired, request, try_only: false },
+            &mut out,
+        );
+        let granted = GrantedLock {
+            lock,
+            mode: LockMode::Pw,
+            region: region.clone(),
+            sn: Sn(1),
+            state: LockState::Granted,
+            replaces: Vec::new(),
+            early: false,
+        };
+        locks.step(Input::Granted { request, granted }, &mut out);
+        out.clear();
+        locks.step(Input::Revoked { lock, wanted: LockMode::Pr }, &mut out);
+        let flush =
+            |release| Effect::Flush { lock, region: region.clone(), sn: Sn(1), release, urgent: true };
+        assert_eq!(out, [Effect::RevokeAck { lock, mode: LockMode::Pw }, flush(false)]);
+        out.clear();
+        // On a full device that flush never ends well: the lock must not wait for it once nobody reads under it.
+        locks.step(Input::Finish { operation }, &mut out);
+        assert_eq!(out, [flush(true)]);
+        out.clear();
+        locks.step(Input::Flushed { lock, released: true }, &mut out);
+        assert!(out.is_empty() && locks.is_idle());
+    }
 }
