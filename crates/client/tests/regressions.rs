@@ -138,7 +138,8 @@ fn regression_an_fsync_after_a_restart_does_not_vouch_for_what_was_only_flushed(
 fn regression_a_file_removed_elsewhere_says_so_and_leaves_nothing_behind() {
     must_end(|| {
         let world = World::start();
-        let (one, two) = (world.client(1 << 20), world.client(1 << 20));
+        // Less than what starts a flush by itself: that one could be there before the file is removed.
+        let (one, two) = (world.client(4 << 20), world.client(1 << 20));
         let file = world.open(&one, "gone");
         file.write_at(&[1; 300_000], 0).unwrap();
         two.unlink(&world.path("gone")).unwrap();
@@ -146,7 +147,7 @@ fn regression_a_file_removed_elsewhere_says_so_and_leaves_nothing_behind() {
         file.sync().unwrap();
         // The bytes that could not be stored are not in the way of others.
         let other = world.open(&one, "other");
-        for turn in 0..30 {
+        for turn in 0..60 {
             other.write_at(&[2; 100_000], turn * 100_000).unwrap();
         }
         other.close().unwrap();

@@ -30,7 +30,8 @@ number!(
     ClientId, "c"
 );
 number!(
-    /// A lock, numbered by its server, per shard; never used again within one life of the server.
+    /// A lock, numbered by its server per resource; never used again for that resource within one life of the server. Two
+    /// resources may use the same number at the same time: [`ResourceId`] and `LockId` together name a lock.
     LockId, "lock"
 );
 number!(
