@@ -249,6 +249,11 @@ impl Twin {
                 (State::Leaving, None) => None,
                 (State::Flushing, Some(ENOSPC)) => {
                     self.stalled = true;
+                    // A lock that is only lowered does not make one failing flush follow the other.
+                    for cancel in self.cancels.values_mut() {
+                        let waits = sn <= cancel.sn && cells(cancel.extent).contains(&at);
+                        cancel.urgent &= cancel.release || !waits;
+                    }
                     Some((sn, State::Dirty))
                 }
                 (State::Flushing | State::Leaving, Some(_)) => {

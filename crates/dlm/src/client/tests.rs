@@ -36,3 +36,27 @@ fn regression_a_grant_that_does_not_cover_its_request_is_refused() {
         assert!(locks.is_idle());
     }
 }
+
+#[test]
+fn regression_a_grant_that_takes_less_than_it_replaces_or_whose_number_has_not_risen_is_refused() {
+    let mut locks = Locks::new(Settings { policy: Policy::SEQDLM, locks_max: 8, age_ticks_max: 8 });
+    let mut out = Vec::new();
+    let mut grant = |number: u64, required: Region, sn: u64, replaces: Vec<LockId>| {
+        let (operation, request) = (OperationId(number), RequestId(number));
+        let desired = required.clone();
+        let mode = LockMode::Nbw;
+        let region = required.clone();
+        locks.step(Input::Acquire { operation, mode, required, desired, request, try_only: false }, &mut out);
+        out.clear();
+        let lock = LockId(number);
+        let (state, sn) = (LockState::Granted, Sn(sn));
+        let granted = GrantedLock { lock, mode, region, sn, state, replaces, early: false };
+        locks.step(Input::Granted { request, granted }, &mut out);
+        out.pop()
+    };
+    let used = |number| Some(Effect::Use { operation: OperationId(number), lock: LockId(number), sn: Sn(5) });
+    let refused = |number| Some(Effect::Refused { operation: OperationId(number), errno: 71 });
+    assert_eq!(grant(1, region(0, 10), 5, vec![]), used(1));
+    assert_eq!(grant(2, region(5, 15), 6, vec![LockId(1)]), refused(2));
+    assert_eq!(grant(3, region(20, 30), 5, vec![]), refused(3));
+}
