@@ -150,7 +150,13 @@ impl Client {
     }
 
     /// A truncate takes effect where the own cache is cut.
-    fn cut_here(&mut self, engine: &mut Engine, (file, stripe): (usize, usize), request: u64, sn: ccpfs_types::Sn) {
+    fn cut_here(
+        &mut self,
+        engine: &mut Engine,
+        (file, stripe): (usize, usize),
+        request: u64,
+        sn: ccpfs_types::Sn,
+    ) {
         let call = self.owner_call(request);
         let place = self.stripe(file, stripe);
         let session = place.session.map_or(0, |(_, session)| session);
@@ -158,13 +164,10 @@ impl Client {
         engine.took_effect(call, StripeUse { stripe: number, session, sn, order: 0 });
     }
 
-    fn note_loss(
-        &mut self,
-        engine: &mut Engine,
-        (file, stripe): (usize, usize),
-        extent: Extent,
-        errno: i32,
-    ) {
+    fn note_loss(&mut self, engine: &mut Engine, (file, stripe): (usize, usize), extent: Extent, errno: i32) {
+        if self.stripe(file, stripe).session.is_none() {
+            return; // with its session, whose end says so; what was on its way may still arrive
+        }
         let node = self.process;
         let (file, stripe) = (to_u32(file), to_u32(stripe));
         engine.note(self.who(), || format!("data lost: f{file}.{stripe} {extent}, errno {errno}"));
