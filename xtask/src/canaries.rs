@@ -50,6 +50,8 @@ struct Found {
 pub(crate) fn run(root: &Path, names: &[&str]) -> Result<String, String> {
     let began = Instant::now();
     let canaries = spec::load(root, names)?;
+    let misfits: Vec<String> = canaries.iter().filter_map(|canary| misfit(root, canary)).collect();
+    verdict("canaries", &misfits, String::new())?;
     let mut bench = Bench::new(root, &canaries)?;
     let mut lines = Vec::new();
     let mut runs: Vec<JoinHandle<Line>> = Vec::new();
@@ -77,6 +79,12 @@ pub(crate) fn run(root: &Path, names: &[&str]) -> Result<String, String> {
     }
     let summary = format!("canaries: all {} caught in {} s", canaries.len(), began.elapsed().as_secs());
     verdict("canaries", &breaches, summary)
+}
+
+/// Why a canary cannot be made of the code as it is.
+fn misfit(root: &Path, canary: &Canary) -> Option<String> {
+    let text = std::fs::read_to_string(root.join(&canary.file));
+    text.map_err(|e| format!("{}: {}: {e}", canary.name, canary.file)).and_then(|t| canary.edited(&t)).err()
 }
 
 /// What is wrong with a line of the table.
