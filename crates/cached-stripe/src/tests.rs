@@ -227,9 +227,9 @@ fn loss_answers_everybody_and_sends_nothing() {
     let mut stripe = begun();
     let region = extent(0, 10);
     write(&mut stripe, 1, LockMode::Nbw, region);
-    hold(&mut stripe, 2, LockMode::Pr, extent(0, 30));
     step(&mut stripe, revoke(1, LockMode::Pr));
     step(&mut stripe, take(9, true));
+    hold(&mut stripe, 2, LockMode::Pr, extent(0, 30));
     step(&mut stripe, ask(1));
     step(&mut stripe, Input::Measure { operation: OperationId(4) });
     step(&mut stripe, Input::Barrier { barrier: BarrierId(5), next_job: JobId(10) });
