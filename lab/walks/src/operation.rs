@@ -54,10 +54,8 @@ enum Step {
     Fetched {
         stripe: usize,
     },
-    /// Fill what lies behind the end of a stripe with zeros, up to the file's size.
-    Zero {
-        stripe: usize,
-    },
+    /// Fill what servers left out with zeros, up to the file's size.
+    Zero,
     CopyOut,
     /// Find out how far a stripe reaches: own data, then what its server and other clients know.
     Measure {
@@ -123,6 +121,8 @@ pub(crate) struct Operation {
     pub(crate) paused: bool,
     requests: Vec<Request>,
     answers: BTreeMap<RequestId, (Message, Option<Bytes>)>,
+    /// What servers left out because their stripe ended before.
+    short: Vec<(usize, Extent)>,
     size: Option<u64>,
     found: u64,
     result: String,
@@ -145,6 +145,7 @@ impl Operation {
             paused,
             requests: Vec::new(),
             answers: BTreeMap::new(),
+            short: Vec::new(),
             size: None,
             found: 0,
             result: String::from("returns"),
@@ -284,7 +285,7 @@ impl Operation {
             }
             Step::Looked { stripe } => self.looked(stripe, node, cx),
             Step::Fetched { stripe } => self.fetched(stripe, node, cx),
-            Step::Zero { stripe } => self.zero(stripe, node, cx),
+            Step::Zero => self.zero(node, cx),
             Step::CopyOut => self.copy_out(node, cx),
             Step::Measure { stripe } => {
                 let operation = node.operation();

@@ -9,7 +9,6 @@ use crate::text;
 use ccpfs_cached_stripe::{EIO, Input};
 use ccpfs_types::{Extent, OperationId};
 use ccpfs_wire::Message;
-use ccpfs_writeback::Readable;
 
 impl Operation {
     pub(super) fn looked(&mut self, stripe: usize, node: &mut ClientNode, cx: &mut Context) -> Progress {
@@ -35,18 +34,20 @@ impl Operation {
         };
         let operation = self.held(stripe).operation;
         for (request, _, bulk) in answers {
-            let (Some(extent), Some(bytes)) = (request.extent, bulk) else { continue };
-            let Some(got) = bytes.end().and_then(|length| Extent::with_length(extent.start(), length)) else {
-                continue;
-            };
-            overlay(&mut node.stripes[stripe].memory, &copied(&bytes, Extent::WHOLE, extent.start()));
-            node.step(stripe, Input::Fetched { operation, extent: got }, cx);
+            let Some(extent) = request.extent else { continue };
+            let bytes = bulk.unwrap_or_default();
+            let end = extent.start() + bytes.end().unwrap_or(0);
+            if let Some(got) = Extent::new(extent.start(), end) {
+                overlay(&mut node.stripes[stripe].memory, &copied(&bytes, Extent::WHOLE, extent.start()));
+                node.step(stripe, Input::Fetched { operation, extent: got }, cx);
+            }
+            self.short.extend(Extent::new(end, extent.end()).map(|rest| (stripe, rest)));
         }
-        match (node.stripes[stripe].machine.cache().readable(self.part(stripe, cx)), self.size) {
-            (Readable::All | Readable::Wait, _) => Progress::Done,
-            (Readable::Missing(_), Some(_)) => self.then([Step::Zero { stripe }]),
-            (Readable::Missing(_), None) => {
-                self.then([Step::Sized, Step::Zero { stripe }]);
+        match (self.short.is_empty(), self.size) {
+            (true, _) => Progress::Done,
+            (false, Some(_)) => self.then([Step::Zero]),
+            (false, None) => {
+                self.then([Step::Sized, Step::Zero]);
                 for stripe in (0..node.stripes.len()).rev() {
                     self.then([Step::Measure { stripe }]);
                 }
@@ -55,15 +56,12 @@ impl Operation {
         }
     }
 
-    pub(super) fn zero(&mut self, stripe: usize, node: &mut ClientNode, cx: &mut Context) -> Progress {
-        let length = cx.layout.stripe_length(number(stripe), self.size.unwrap_or(0));
-        let operation = self.held(stripe).operation;
-        let Readable::Missing(gaps) = node.stripes[stripe].machine.cache().readable(self.part(stripe, cx))
-        else {
-            return Progress::Done;
-        };
-        for gap in gaps {
-            let Some(hole) = Extent::new(gap.start(), gap.end().min(length)) else { continue };
+    /// Zeros for what servers left out, below the file's size; nothing else, whatever is missing from the cache by now.
+    pub(super) fn zero(&mut self, node: &mut ClientNode, cx: &mut Context) -> Progress {
+        for (stripe, rest) in std::mem::take(&mut self.short) {
+            let length = cx.layout.stripe_length(number(stripe), self.size.unwrap_or(0));
+            let operation = self.held(stripe).operation;
+            let Some(hole) = Extent::new(rest.start(), rest.end().min(length)) else { continue };
             node.stripes[stripe].memory.insert(hole, Byte::Zero);
             node.step(stripe, Input::Fetched { operation, extent: hole }, cx);
         }
