@@ -182,7 +182,7 @@ impl ClientNode {
                 }
                 Effect::Failed { errno } => {
                     self.inbox.error = Some(errno);
-                    cx.log.say(places::SYNC, format!("{me} notes {} for the file", text::errno(errno)));
+                    cx.log.say(places::STRIPE, format!("{me} notes {} for the file", text::errno(errno)));
                 }
             }
         }
@@ -284,7 +284,7 @@ impl ClientNode {
             cx.log.say(places::SESSION, format!("{what} reaches nobody: {who} is gone"));
             return;
         }
-        cx.log.say(places::BACKGROUND, format!("{} takes {what}", self.name()));
+        cx.log.say(places::receiver(&message), format!("{} takes {what}", self.name()));
         cx.log.deeper();
         match message {
             Message::Grant { resource, .. }

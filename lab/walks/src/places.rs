@@ -13,7 +13,7 @@ pub(crate) const CANCEL: &str = "crates/dlm/src/client/revoke.rs";
 pub(crate) const CACHE: &str = "crates/writeback/src/stripe.rs";
 pub(crate) const FLUSH: &str = "crates/writeback/src/flush.rs";
 pub(crate) const WAIT: &str = "crates/cached-stripe/src/wait.rs";
-pub(crate) const SYNC: &str = "crates/cached-stripe/src/sync.rs";
+pub(crate) const STRIPE: &str = "crates/cached-stripe/src/stripe.rs";
 pub(crate) const MESSAGES: &str = "crates/shard/src/messages.rs";
 pub(crate) const CLIENTS: &str = "crates/shard/src/clients.rs";
 pub(crate) const DATA: &str = "crates/shard/src/data.rs";
@@ -27,7 +27,7 @@ pub(crate) const DEVICE: &str = "crates/device/src/file.rs";
 /// Every place.
 #[cfg(test)]
 const ALL: [&str; 20] = [
-    WRITE, READ, SHARED, SESSION, BACKGROUND, ACQUIRE, CANCEL, CACHE, FLUSH, WAIT, SYNC, MESSAGES, CLIENTS,
+    WRITE, READ, SHARED, SESSION, BACKGROUND, ACQUIRE, CANCEL, CACHE, FLUSH, WAIT, STRIPE, MESSAGES, CLIENTS,
     DATA, GLIMPSE, OVERDUE, TRIMMING, GRANT, ADMIT, DEVICE,
 ];
 
@@ -49,6 +49,37 @@ pub(crate) const fn sender(message: &Message) -> &'static str {
         | Message::Goodbye {}
         | Message::Ping { .. }
         | Message::Pong { .. }
+        | Message::Status { .. }
+        | Message::StatusReply { .. } => SESSION,
+    }
+}
+
+/// Who receives a message in a client: the thread that waits for the answer, or the one in the background.
+pub(crate) const fn receiver(message: &Message) -> &'static str {
+    match message {
+        Message::Revoke { .. } | Message::GlimpseAsk { .. } | Message::WriteReply { .. } => BACKGROUND,
+        Message::Grant { .. }
+        | Message::Denied { .. }
+        | Message::ReadReply { .. }
+        | Message::Done { .. }
+        | Message::GlimpseReply { .. }
+        | Message::Hello { .. }
+        | Message::Welcome { .. }
+        | Message::Refused { .. }
+        | Message::Ping { .. }
+        | Message::Pong { .. }
+        | Message::Goodbye {}
+        | Message::Enqueue { .. }
+        | Message::RevokeAck { .. }
+        | Message::Convert { .. }
+        | Message::Release { .. }
+        | Message::GlimpseTell { .. }
+        | Message::Write { .. }
+        | Message::Read { .. }
+        | Message::Truncate { .. }
+        | Message::Sync { .. }
+        | Message::Destroy { .. }
+        | Message::Glimpse { .. }
         | Message::Status { .. }
         | Message::StatusReply { .. } => SESSION,
     }
