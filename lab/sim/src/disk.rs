@@ -136,7 +136,11 @@ impl Disk {
             return Some(Begun { task, free_ns: None, done_ns: now_ns + latency_ns });
         }
         let waiting = Waiting { task, busy_ns, latency_ns };
-        if urgent { self.urgent.push_back(waiting) } else { self.normal.push_back(waiting) }
+        if urgent {
+            self.urgent.push_back(waiting)
+        } else {
+            self.normal.push_back(waiting)
+        }
         if self.busy { None } else { self.next(now_ns) }
     }
 

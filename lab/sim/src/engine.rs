@@ -1,12 +1,13 @@
 //! What all nodes of a world share: time, links, luck, history, and the trace.
 
+use crate::checkers::{Invariants, Observer};
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::history::{Fault, FaultKind, History, Loss, Moment, OpId, Operation, Session, StripeUse};
 use crate::net::{Bulk, Frame, Net, Payload, Travel};
 use crate::random::Random;
-use ccpfs_shard::TaskId;
 use crate::workload::Work;
+use ccpfs_shard::TaskId;
 use ccpfs_types::{ClientId, Layout};
 use ccpfs_wire::{Message, decode_batch, encode_into};
 use std::collections::BTreeMap;
@@ -101,6 +102,8 @@ pub(crate) struct Engine {
     pub(crate) returned: Vec<(u32, u32, u32, Work, Result<u64, i32>)>,
     /// Calls that have got all their locks since the applications were told: node and thread. Only without contents.
     pub(crate) locked: Vec<(u32, u32)>,
+    /// Checks each step, if contents are kept.
+    pub(crate) observer: Option<Box<Invariants>>,
     /// Calls of the world's own that have not begun.
     pub(crate) calls_due: u32,
     /// The session in history of each client number.
@@ -120,6 +123,7 @@ impl Engine {
             .map(|file| Layout::new(file.stripes, file.stripe_bytes).expect("a layout within the limits"))
             .collect();
         let history = (config.sizes.contents > 0).then(History::default);
+        let observer = (config.sizes.contents > 0).then(Box::default);
         Engine {
             config,
             clock: Clock::new(),
@@ -136,6 +140,7 @@ impl Engine {
             device_errors_per_mille: 0,
             returned: Vec::new(),
             locked: Vec::new(),
+            observer,
             calls_due: 0,
             sessions: BTreeMap::new(),
         }
@@ -174,7 +179,8 @@ impl Engine {
 
     /// Takes an event into the digest of the run.
     pub(crate) fn digested(&mut self, number: u64) {
-        self.digest = (self.digest ^ number ^ self.clock.now_ns()).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(17);
+        self.digest =
+            (self.digest ^ number ^ self.clock.now_ns()).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(17);
     }
 
     /// A number of nanoseconds below a bound, 0 without one and when the storm is over.
@@ -191,7 +197,14 @@ impl Engine {
     }
 
     /// Sends a message over a connection.
-    pub(crate) fn send(&mut self, connection: u32, up: bool, message: Message, bulk: Option<Box<Bulk>>, live: bool) {
+    pub(crate) fn send(
+        &mut self,
+        connection: u32,
+        up: bool,
+        message: Message,
+        bulk: Option<Box<Bulk>>,
+        live: bool,
+    ) {
         let message = if self.config.sizes.codec > 0 { self.recoded(message) } else { message };
         let link = self.net.connection(connection);
         let (client, target, channel) = (link.client, link.target, link.channel);
@@ -236,6 +249,16 @@ impl Engine {
     pub(crate) fn complain(&mut self, what: String) {
         self.note(Who::World, || format!("!! {what}"));
         self.complaint.get_or_insert(what);
+    }
+
+    /// Tells the observer, if there is one.
+    pub(crate) fn tell(&mut self, what: impl FnOnce(&mut dyn Observer, Moment)) {
+        if self.observer.is_some() {
+            let at = self.moment();
+            if let Some(observer) = self.observer.as_mut() {
+                what(observer.as_mut(), at);
+            }
+        }
     }
 
     // ------------------------------------------------------------------ history

@@ -95,6 +95,9 @@ fn live(world: &mut World<Planned>, plan: &Plan) -> Result<Gaps, Failure> {
     if let Some(complaint) = world.complaint() {
         return Err(Failure { rule: String::from("complaint"), what: complaint.to_owned() });
     }
+    if let Some(violation) = world.violation() {
+        return Err(failure(violation.clone()));
+    }
     let history = world.history().expect("plans keep contents");
     checkers::check(history).map_err(failure)
 }

@@ -55,7 +55,9 @@ impl<W: Workload> World<W> {
                 .zip(0..)
                 .map(|(layout, file)| FileShape {
                     layout: *layout,
-                    servers: (0..layout.stripe_count()).map(|stripe| target_of(file, stripe, targets)).collect(),
+                    servers: (0..layout.stripe_count())
+                        .map(|stripe| target_of(file, stripe, targets))
+                        .collect(),
                 })
                 .collect();
         }
@@ -122,6 +124,12 @@ impl<W: Workload> World<W> {
     #[must_use]
     pub fn history(&self) -> Option<&History> {
         self.engine.history.as_ref()
+    }
+
+    /// The first broken invariant of a step, if there was one.
+    #[must_use]
+    pub fn violation(&self) -> Option<&crate::checkers::Violation> {
+        self.engine.observer.as_ref()?.violation()
     }
 
     /// What must never happen and did, if anything.
@@ -334,7 +342,9 @@ impl<W: Workload> World<W> {
         if !client.up || session.is_none_or(|session| !session.jobs.contains_key(&request.0)) {
             return;
         }
-        let Some((file, stripe)) = pieces.first().and_then(|piece| client.place(piece.resource)) else { return };
+        let Some((file, stripe)) = pieces.first().and_then(|piece| client.place(piece.resource)) else {
+            return;
+        };
         let bulk = client.sample(file, stripe, pieces.iter().map(|piece| piece.extent));
         frame.bulk = Some(Box::new(bulk));
     }
@@ -343,7 +353,8 @@ impl<W: Workload> World<W> {
         let link = self.engine.net.connection(connection);
         let (node, target) = (link.client as usize, link.target as usize);
         let now = self.engine.clock.now_ns();
-        let frozen = if up { self.shards[target].frozen_until_ns } else { self.clients[node].frozen_until_ns };
+        let frozen =
+            if up { self.shards[target].frozen_until_ns } else { self.clients[node].frozen_until_ns };
         if frozen > now {
             self.engine.clock.at(frozen, Event::Broken { connection, up });
         } else if up {
@@ -494,7 +505,9 @@ impl<W: Workload> World<W> {
         };
         let target = index(target) % self.shards.len();
         let slot = &self.clients[index(client)].sessions[target];
-        let Some(connection) = slot.session.as_ref().map(|session| session.connection(channel)) else { return };
+        let Some(connection) = slot.session.as_ref().map(|session| session.connection(channel)) else {
+            return;
+        };
         self.disturbed(client);
         self.engine.net.lose(connection);
         for up in [true, false] {
@@ -511,8 +524,11 @@ impl<W: Workload> World<W> {
         }
         for shard in shards {
             let server = number(shard as u64);
-            let kind =
-                if power { FaultKind::ServerLostPower { server } } else { FaultKind::ServerKilled { server } };
+            let kind = if power {
+                FaultKind::ServerLostPower { server }
+            } else {
+                FaultKind::ServerKilled { server }
+            };
             self.engine.fault(kind);
             let shard = &mut self.shards[shard];
             shard.crash(&mut self.engine);
@@ -531,6 +547,9 @@ impl<W: Workload> World<W> {
             self.engine.fault(FaultKind::ServerRestarted { server: number(shard as u64) });
             self.shards[shard].start(&self.engine);
             self.shards[shard].frozen_until_ns = 0;
+            if self.engine.observer.is_some() {
+                self.shards[shard].observe_return(&mut self.engine);
+            }
         }
     }
 

@@ -20,19 +20,44 @@ const THREAD_BITS: u32 = 16;
 /// What a thread is told.
 #[derive(Debug)]
 pub(crate) enum Note {
-    Answer { operation: OperationId, answer: Result<(LockId, Sn), i32> },
-    Void { operation: OperationId },
-    Missing { operation: OperationId, extents: Vec<Extent> },
-    Measured { operation: OperationId, end: u64 },
-    BarrierDone { barrier: BarrierId },
+    Answer {
+        operation: OperationId,
+        answer: Result<(LockId, Sn), i32>,
+    },
+    Void {
+        operation: OperationId,
+    },
+    Missing {
+        operation: OperationId,
+        extents: Vec<Extent>,
+    },
+    Measured {
+        operation: OperationId,
+        end: u64,
+    },
+    BarrierDone {
+        barrier: BarrierId,
+    },
     /// Send this over the session of the lock.
-    Ask { operation: OperationId, message: Message },
+    Ask {
+        operation: OperationId,
+        message: Message,
+    },
     /// An answer on the control connection, and how many bytes came with it.
-    Reply { request: RequestId, message: Message, bytes: u64 },
+    Reply {
+        request: RequestId,
+        message: Message,
+        bytes: u64,
+    },
     /// The session ended before the answer came.
-    NoReply { request: RequestId },
+    NoReply {
+        request: RequestId,
+    },
     /// There is a session with this shard now, or there is none to be had.
-    Session { target: u32, errno: Option<i32> },
+    Session {
+        target: u32,
+        errno: Option<i32>,
+    },
     /// Its turn on a range of a file.
     Turn,
     /// There may be room.
@@ -125,10 +150,8 @@ impl Client {
             })
             .collect();
         let settings = engine.config.client;
-        let budget = Budget {
-            dirty_bytes_min: settings.dirty_bytes_min,
-            dirty_bytes_max: settings.dirty_bytes_max,
-        };
+        let budget =
+            Budget { dirty_bytes_min: settings.dirty_bytes_min, dirty_bytes_max: settings.dirty_bytes_max };
         let thread = || ThreadState { seen_errors: vec![0; files.len()], ..ThreadState::default() };
         let client = Client {
             node,
@@ -141,13 +164,7 @@ impl Client {
             sessions: (0..targets).map(|_| Slot::default()).collect(),
             threads: (0..threads).map(|_| thread()).collect(),
             files,
-            room: Room {
-                dirty_bytes: 0,
-                budget,
-                flushing: false,
-                failures: (0, 0),
-                waiting: Vec::new(),
-            },
+            room: Room { dirty_bytes: 0, budget, flushing: false, failures: (0, 0), waiting: Vec::new() },
             woken: Vec::new(),
             background_free_ns: 0,
             effects: Vec::new(),
@@ -191,7 +208,11 @@ impl Client {
     }
 
     /// Takes the first note of the thread's inbox that `pick` wants.
-    pub(crate) fn take_note<T>(&mut self, thread: u32, mut pick: impl FnMut(&mut Note) -> Option<T>) -> Option<T> {
+    pub(crate) fn take_note<T>(
+        &mut self,
+        thread: u32,
+        mut pick: impl FnMut(&mut Note) -> Option<T>,
+    ) -> Option<T> {
         let inbox = &mut self.threads[thread as usize].inbox;
         for at in 0..inbox.len() {
             if let Some(found) = pick(&mut inbox[at]) {
@@ -282,7 +303,8 @@ impl Client {
         let target = u32::try_from((*first_target + stripe as u64) % targets).expect("targets are few");
         let number = u32::try_from(stripe).expect("stripes are few");
         let file = file_id(u32::try_from(file).expect("files are few"));
-        stripes[stripe].get_or_insert_with(|| Box::new(Stripe::new(ResourceId { file, stripe: number }, target)))
+        stripes[stripe]
+            .get_or_insert_with(|| Box::new(Stripe::new(ResourceId { file, stripe: number }, target)))
     }
 
     pub(crate) fn target(&self, file: usize, stripe: usize) -> u32 {

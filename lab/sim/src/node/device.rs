@@ -47,7 +47,8 @@ impl ShardNode {
             Work::Measure { resource } => ((0, false), Task::Measure { resource }),
             Work::Sync { resources } => {
                 extra_ns = engine.config.disk.sync_ns;
-                let marks = resources.into_iter().map(|resource| (resource, self.disk.mark(resource))).collect();
+                let marks =
+                    resources.into_iter().map(|resource| (resource, self.disk.mark(resource))).collect();
                 ((0, false), Task::Sync { marks, errno: engine.device_error(false) })
             }
             Work::Remove { resources } => ((0, false), Task::Remove { resources }),
@@ -118,7 +119,8 @@ impl ShardNode {
 
     pub(super) fn task_done(&mut self, engine: &mut Engine, task: TaskId) {
         let Some(pending) = self.tasks.remove(&task.0) else { return };
-        let failed = |errno: Option<i32>| errno.map_or(TaskResult::Done, |errno| TaskResult::Failed { errno });
+        let failed =
+            |errno: Option<i32>| errno.map_or(TaskResult::Done, |errno| TaskResult::Failed { errno });
         let result = match pending {
             Task::Change { resource, changes, errno } => {
                 for change in changes {
@@ -132,10 +134,9 @@ impl ShardNode {
                 self.tasks.insert(task.0, Task::Found { bulk });
                 TaskResult::Read { bytes, stripe_bytes: self.disk.length(resource) }
             }
-            Task::Measure { resource } => TaskResult::Measured(Measure {
-                length_bytes: self.disk.length(resource),
-                modified_ns: 0,
-            }),
+            Task::Measure { resource } => {
+                TaskResult::Measured(Measure { length_bytes: self.disk.length(resource), modified_ns: 0 })
+            }
             Task::Sync { marks, errno } => {
                 if errno.is_none() {
                     for (resource, mark) in marks {

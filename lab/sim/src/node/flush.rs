@@ -106,6 +106,15 @@ impl Client {
         let live = engine.random.chance(engine.config.client.live_pages_per_mille);
         let Some(session) = self.sessions[target as usize].live(serial) else { return };
         session.jobs.insert(job.0, (file, stripe));
+        if let Message::Write { pieces, .. } = &message {
+            let id = session.id;
+            engine.tell(|observer, at| {
+                let resource = pieces.first().map(|piece| piece.resource);
+                let pieces: Vec<_> = pieces.iter().map(|piece| (piece.extent, piece.sn)).collect();
+                let resource = resource.expect("a flush has pieces");
+                observer.flush_sent(at, target, id, resource, job.0, &pieces);
+            });
+        }
         engine.send(session.connection(Channel::Bulk), true, message, Some(Box::new(bulk)), live);
     }
 

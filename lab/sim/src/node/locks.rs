@@ -3,6 +3,7 @@
 use super::client::{Client, EIO, Note};
 use super::operation::{Op, Part, Phase, Progress};
 use super::stripe::to_u32;
+use crate::checkers::LockUse;
 use crate::engine::Engine;
 use crate::history::Call;
 use crate::workload::Work;
@@ -27,9 +28,7 @@ impl Client {
                 }
                 (0_u32..).zip(hulls).filter_map(|(stripe, hull)| Some((stripe, hull?))).collect()
             }
-            Work::Call(
-                Call::Write { .. } | Call::Read { .. } | Call::Size { .. } | Call::Fsync { .. },
-            )
+            Work::Call(Call::Write { .. } | Call::Read { .. } | Call::Size { .. } | Call::Fsync { .. })
             | Work::Flush { .. } => layout.stripe_hulls(op.hull()).collect(),
         }
     }
@@ -107,7 +106,13 @@ impl Client {
                 let session = self.stripe(op.file, stripe).session.map_or(0, |(_, number)| number);
                 let part = &mut op.parts[op.locked];
                 (part.sn, part.session) = (sn, session);
+                let extent = part.extent;
                 op.locked += 1;
+                let asked = engine.config.client.write_mode;
+                let mode = mode(Self::intent(op), op.parts.len(), asked);
+                let resource = self.resource(op.file, stripe);
+                let used = LockUse { resource, operation: of, lock, sn, mode, extent };
+                self.observe_use(engine, (op.file, stripe), used);
                 engine.note(self.who(), || {
                     let name = op.id.map(|id| id.to_string()).unwrap_or_default();
                     format!("{name} uses {lock} of stripe {stripe} with {sn}")
@@ -144,6 +149,26 @@ impl Client {
             | Work::WriteList { .. }
             | Work::Flush { .. } => op.to(Phase::Copy),
         }
+    }
+
+    /// The observer hears of the use of a lock.
+    fn observe_use(&mut self, engine: &mut Engine, (file, stripe): (usize, usize), used: LockUse) {
+        if let Some((target, id)) = self.bound(file, stripe) {
+            engine.tell(|observer, at| observer.use_began(at, target, id, &used));
+        }
+    }
+
+    /// The shard of a stripe and the number under which this client is known there.
+    pub(super) fn bound(&self, file: usize, stripe: usize) -> Option<(u32, ccpfs_types::ClientId)> {
+        let place = self.files[file].stripes[stripe].as_ref()?;
+        let session = self.sessions[place.target as usize].session.as_ref()?;
+        let (serial, _) = place.session?;
+        (session.serial == serial).then_some((place.target, session.id))
+    }
+
+    pub(super) fn resource(&self, file: usize, stripe: usize) -> ccpfs_types::ResourceId {
+        let file = super::client::file_id(to_u32(file));
+        ccpfs_types::ResourceId { file, stripe: to_u32(stripe) }
     }
 }
 

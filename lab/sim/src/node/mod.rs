@@ -5,6 +5,7 @@ mod device;
 mod flush;
 mod locks;
 pub(crate) mod meter;
+mod observe;
 mod operation;
 mod range_lock;
 mod read;

@@ -363,6 +363,10 @@ impl Client {
     pub(crate) fn finish_part(&mut self, engine: &mut Engine, file: usize, part: &Part) {
         let operation = part.operation;
         if self.holds(file, part.stripe, operation) {
+            if let Some((target, id)) = self.bound(file, part.stripe) {
+                let resource = self.resource(file, part.stripe);
+                engine.tell(|observer, at| observer.use_ended(at, target, id, resource, operation));
+            }
             self.step(engine, file, part.stripe, ccpfs_cached_stripe::Input::Finish { operation });
         }
     }

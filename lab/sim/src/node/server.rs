@@ -1,6 +1,7 @@
 //! One shard process: connections in front of the machine, the device behind it.
 
 use super::device::Task;
+use super::observe::Watched;
 use super::meter::Meter;
 use super::session::size;
 use crate::disk::Disk;
@@ -42,6 +43,7 @@ pub(crate) struct ShardNode {
     clock_ns: Option<u64>,
     effects: Vec<Effect>,
     pub(crate) meter: Meter,
+    pub(super) watched: Watched,
 }
 
 const fn slot(channel: Channel) -> usize {
@@ -70,6 +72,7 @@ impl ShardNode {
             clock_ns: None,
             effects: Vec::new(),
             meter: Meter::default(),
+            watched: Watched::default(),
         };
         node.start(engine);
         node
@@ -100,6 +103,9 @@ impl ShardNode {
         self.bulks.clear();
         self.clock_ns = None;
         self.free_ns = 0;
+        if engine.observer.is_some() {
+            self.observe_death(engine);
+        }
         for (client, peer) in std::mem::take(&mut self.peers) {
             engine.client_session_ended(client);
             for connection in peer.connections.into_iter().flatten() {
@@ -202,11 +208,16 @@ impl ShardNode {
             engine.fault(FaultKind::ClientEvicted { node, server });
             engine.client_session_ended(client);
         }
+        let target = self.target;
+        engine.tell(|observer, at| observer.evicted(at, target, client));
         self.put(engine, Input::Parted { client, goodbye });
     }
 
     /// Puts an input through the machine and carries out what follows.
     pub(super) fn step(&mut self, engine: &mut Engine, input: Input) {
+        if engine.observer.is_some() {
+            self.observe_input(engine, &input);
+        }
         self.put(engine, input);
         self.settle(engine);
     }
@@ -220,8 +231,14 @@ impl ShardNode {
     fn settle(&mut self, engine: &mut Engine) {
         let mut todo: VecDeque<Effect> = self.effects.drain(..).collect();
         while let Some(effect) = todo.pop_front() {
+            if engine.observer.is_some() {
+                self.observe_effect(engine, &effect);
+            }
             self.carry_out(engine, effect);
             todo.extend(self.effects.drain(..));
+        }
+        if engine.observer.is_some() {
+            self.observe_rest(engine);
         }
         let due = self.machine.as_ref().and_then(Shard::next_look_ns);
         if let Some(due) = due {

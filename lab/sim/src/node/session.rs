@@ -326,15 +326,17 @@ impl Client {
     /// The answer to a flush.
     fn answered(&mut self, engine: &mut Engine, target: u32, request: RequestId, status: Status) {
         let session = self.sessions[target as usize].session.as_mut().expect("the caller found it");
-        let serial = session.serial;
+        let (serial, id) = (session.serial, session.id);
         let Some((file, stripe)) = session.jobs.remove(&request.0) else { return };
         self.pump_soon(engine, target, serial);
         let bound = self.stripe(file, stripe).session.is_some_and(|(bound, _)| bound == serial);
+        let errno = match status {
+            Status::Ok => None,
+            Status::Errno(errno) => Some(errno),
+        };
+        let resource = self.resource(file, stripe);
+        engine.tell(|observer, at| observer.flush_answered(at, target, id, resource, request.0, errno));
         if bound {
-            let errno = match status {
-                Status::Ok => None,
-                Status::Errno(errno) => Some(errno),
-            };
             self.step(engine, file, stripe, Input::Answered { job: JobId(request.0), errno });
         }
     }

@@ -118,7 +118,9 @@ impl Client {
                     None => Progress::Return(Err(EFBIG)),
                 }
             }
-            Work::Call(Call::Read { .. } | Call::Write { .. } | Call::Truncate { .. } | Call::Fsync { .. })
+            Work::Call(
+                Call::Read { .. } | Call::Write { .. } | Call::Truncate { .. } | Call::Fsync { .. },
+            )
             | Work::WriteList { .. }
             | Work::Flush { .. } => op.to(Phase::Zero),
         }

@@ -64,7 +64,8 @@ impl Client {
         let held = self.holds(op.file, part.stripe, part.operation);
         let place = self.stripe(op.file, part.stripe);
         let (bound, target) = (place.session, place.target);
-        let session = bound.filter(|_| held).and_then(|(serial, _)| self.sessions[target as usize].live(serial));
+        let session =
+            bound.filter(|_| held).and_then(|(serial, _)| self.sessions[target as usize].live(serial));
         let Some(session) = session else { return false };
         session.requests.extend(&op.pending);
         engine.send(session.connection(Channel::Control), true, message, None, false);
@@ -127,7 +128,9 @@ impl Client {
             let (request, sync) = (self.number(thread), OperationId(self.number(thread)));
             let epoch = self.sessions[target as usize].ready().expect("gathered above").epoch;
             let mut resources = Vec::new();
-            for stripe in (0..stripes).filter(|stripe| self.target(op.file, *stripe) == target).collect::<Vec<_>>() {
+            for stripe in
+                (0..stripes).filter(|stripe| self.target(op.file, *stripe) == target).collect::<Vec<_>>()
+            {
                 resources.push(self.stripe(op.file, stripe).machine.resource());
                 self.step(engine, op.file, stripe, Input::Sync { operation: sync, epoch });
             }

@@ -55,7 +55,10 @@ impl Client {
             if self.spend_copying(engine, thread, 0) {
                 return Progress::Wait;
             }
-        } else if !op.pending.is_empty() && engine.config.client.wake_jitter_ns > 0 && !self.take_timer(thread) {
+        } else if !op.pending.is_empty()
+            && engine.config.client.wake_jitter_ns > 0
+            && !self.take_timer(thread)
+        {
             return Progress::Wait;
         }
         op.pending.clear();
@@ -70,12 +73,8 @@ impl Client {
         if self.take_void(thread, part.operation).is_some() {
             op.errno = Some(EIO);
         } else if written {
-            let used = StripeUse {
-                stripe: to_u32(part.stripe),
-                session: part.session,
-                sn: part.sn,
-                order: 0,
-            };
+            let used =
+                StripeUse { stripe: to_u32(part.stripe), session: part.session, sn: part.sn, order: 0 };
             engine.took_effect(op.id, used);
         }
         self.finish_part(engine, op.file, &part);
