@@ -56,7 +56,12 @@ pub(crate) fn run(root: &Path, names: &[&str]) -> Result<String, String> {
     let mut lines = Vec::new();
     let mut runs: Vec<JoinHandle<Line>> = Vec::new();
     for (canary, tool) in unbroken(&canaries) {
-        runs.push(bench.start("(unbroken)", None, tool, &canary)?);
+        let run = bench.start("(unbroken)", None, tool, &canary)?;
+        if !bench.builds {
+            lines.push(run.join().map_err(|_| "a thread that watched a tool has panicked".to_owned())?);
+            return Err(lines.iter().filter_map(breach).collect());
+        }
+        runs.push(run);
     }
     for canary in &canaries {
         for tool in &canary.caught_by {
@@ -122,6 +127,8 @@ struct Bench {
     copy: Copy,
     target: PathBuf,
     runs: usize,
+    /// Whether the last build went well.
+    builds: bool,
 }
 
 impl Bench {
@@ -142,7 +149,7 @@ impl Bench {
             }
         }
         let copy = Copy::of(root, target.join("src"), &wanted)?;
-        Ok(Bench { copy, target, runs: 0 })
+        Ok(Bench { copy, target, runs: 0, builds: true })
     }
 
     /// Builds a tool over broken rules, and lets it run while the next is built.
@@ -156,6 +163,7 @@ impl Bench {
         let began = Instant::now();
         self.copy.write(broken)?;
         let built = self.build(tool, plan);
+        self.builds = built.is_ok();
         let build = began.elapsed();
         let name = name.to_owned();
         Ok(std::thread::spawn(move || {
@@ -181,7 +189,9 @@ impl Bench {
             .output()
             .map_err(|e| format!("cargo: {e}"))?;
         if !output.status.success() {
-            return Err(format!("it does not build:\n{}", String::from_utf8_lossy(&output.stderr)));
+            let said = String::from_utf8_lossy(&output.stderr);
+            let errors: Vec<&str> = said.lines().filter(|line| line.starts_with("error")).take(3).collect();
+            return Err(format!("it does not build: {}", errors.join("; ")));
         }
         let built = match tool {
             Tool::Explore => self.target.join("build/canary").join(EXPLORER),
