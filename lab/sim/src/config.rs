@@ -198,7 +198,7 @@ impl Config {
         for file in &self.files {
             let _ = writeln!(text, "file {} {}", file.stripes, file.stripe_bytes);
         }
-        for ((name, value), (_, default)) in self.numbers().into_iter().zip(plain.numbers()) {
+        for ((name, value), (_, default)) in self.settings().into_iter().zip(plain.settings()) {
             if value != default {
                 let _ = writeln!(text, "set {name} {value}");
             }
@@ -233,7 +233,9 @@ impl Config {
         Some(())
     }
 
-    fn numbers(&self) -> Vec<(String, u64)> {
+    /// Names (as [`Config::read_line`] takes them) and values of all numbers.
+    #[must_use]
+    pub fn settings(&self) -> Vec<(String, u64)> {
         let groups = [
             ("sizes", self.sizes.fields()),
             ("client", self.client.fields()),

@@ -233,9 +233,10 @@ impl Net {
         let server = self.server_of(target);
         let mut start_ns = now_ns;
         if !self.partitions.is_empty() {
-            let ends = self.partitions.iter().filter(|(c, s, until)| {
-                *c == client && *s == server && *until > now_ns
-            });
+            let ends = self
+                .partitions
+                .iter()
+                .filter(|(c, s, until)| *c == client && *s == server && *until > now_ns);
             start_ns = ends.map(|(_, _, until)| *until).max().unwrap_or(now_ns);
         }
         let from = if up { client } else { self.clients + server };

@@ -60,7 +60,8 @@ fn config(random: &mut Random) -> Config {
 }
 
 fn policy(random: &mut Random) -> Policy {
-    let mut policy = *random.pick(&[Policy::SEQDLM, Policy::SEQDLM, Policy::SEQDLM, Policy::BASIC, Policy::LUSTRE]);
+    let mut policy =
+        *random.pick(&[Policy::SEQDLM, Policy::SEQDLM, Policy::SEQDLM, Policy::BASIC, Policy::LUSTRE]);
     if random.chance(400) {
         for switch in [
             &mut policy.write_modes,

@@ -436,6 +436,7 @@ impl<W: Workload> World<W> {
         self.engine.note(Who::World, || format!("fault: {kind:?}"));
         let now = self.engine.now_ns();
         let servers = self.engine.config.sizes.servers;
+        let kind = kind.within(self.engine.config.sizes.clients);
         match kind {
             FaultPlan::Cut { client, target, channel } => self.cut(client, target, channel),
             FaultPlan::Partition { client, server, for_ns } => {

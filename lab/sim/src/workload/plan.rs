@@ -128,6 +128,26 @@ faults! {
     }
 }
 
+impl FaultPlan {
+    /// The same fault of a client that there is.
+    #[must_use]
+    pub(crate) fn within(mut self, clients: u64) -> FaultPlan {
+        match &mut self {
+            FaultPlan::Cut { client, .. }
+            | FaultPlan::Partition { client, .. }
+            | FaultPlan::FreezeClient { client, .. }
+            | FaultPlan::CrashClient { client, .. }
+            | FaultPlan::Shrink { client }
+            | FaultPlan::Reclaim { client } => *client %= clients,
+            FaultPlan::FreezeServer { .. }
+            | FaultPlan::KillServer { .. }
+            | FaultPlan::LosePower { .. }
+            | FaultPlan::DeviceErrors { .. } => {}
+        }
+        self
+    }
+}
+
 /// A world, its calls and its faults.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Plan {
@@ -148,7 +168,8 @@ impl Plan {
         let mut text = format!("seed {}\n{}", self.seed, self.config.to_text());
         for planned in &self.calls {
             let Thread { client, thread } = planned.thread;
-            let _ = writeln!(text, "call {client} {thread} {} {}", planned.after_ns, call_text(&planned.call));
+            let _ =
+                writeln!(text, "call {client} {thread} {} {}", planned.after_ns, call_text(&planned.call));
         }
         for fault in &self.faults {
             let _ = writeln!(text, "fault {} {}", fault.at_ns, fault.kind.to_text());
