@@ -223,10 +223,9 @@ impl<'a> Turn<'a> {
         for (extent, sn) in pieces {
             let same = |(other, number): &(Extent, u64)| other.overlaps(*extent) && *number == sn.0;
             if cached.flying.iter().any(|(_, pieces)| pieces.iter().any(same)) {
-                return broken(
-                    Rule::I4,
-                    format!("c{node} has two flushes of {extent:?} of stripe {stripe} with {sn} under way"),
-                );
+                let what =
+                    format!("c{node} has two flushes of {extent:?} of stripe {stripe} of one lock under way");
+                return broken(Rule::I4, what);
             }
         }
         cached.flying.push((job.0, pieces.iter().map(|(extent, sn)| (*extent, sn.0)).collect()));

@@ -190,9 +190,23 @@ pub static CONFIGS: &[Config] = &[
         ..ONE
     },
     Config {
+        name: "readers-and-writer",
+        about: "a writer between readers: nobody passes whom it stands against",
+        nodes: &[&[&[R02]], &[&[W02]], &[&[R02]]],
+        small: true,
+        ..ONE
+    },
+    Config {
         name: "three-writers",
         about: "three clients write the same bytes",
         nodes: &[&[&[W02]], &[&[W02]], &[&[W02, R02]]],
+        ..ONE
+    },
+    Config {
+        name: "three-writers-again",
+        about: "three clients write the same bytes, one of them twice: no lock is used again that was granted to go",
+        nodes: &[&[&[W02]], &[&[W02, W02]], &[&[W02]]],
+        policy: "seqdlm-no-expansion",
         ..ONE
     },
     Config {
@@ -214,6 +228,7 @@ pub static CONFIGS: &[Config] = &[
         about: "the same over one connection",
         nodes: &[&[&[WW, RR]], &[&[WW, RR]]],
         shards: 1,
+        states_max: Some(400_000),
         ..TWO
     },
     Config {
@@ -226,6 +241,7 @@ pub static CONFIGS: &[Config] = &[
         name: "whole-and-half",
         about: "a call over two stripes among calls of each",
         nodes: &[&[&[WW]], &[&[Z0, Z1]], &[&[RR]]],
+        states_max: Some(400_000),
         ..TWO
     },
     Config {
@@ -255,6 +271,14 @@ pub static CONFIGS: &[Config] = &[
         name: "size-three",
         about: "a reader finds the end of the file by asking two writers",
         nodes: &[&[&[R02, SZ]], &[&[W13]], &[&[A1, T1]]],
+        length: 0,
+        states_max: Some(400_000),
+        ..ONE
+    },
+    Config {
+        name: "size-after-cut",
+        about: "a flush whose release was performed is unanswered while its bytes are cut and the size is asked for (R24)",
+        nodes: &[&[&[W24, W02]], &[&[T1, SZ]]],
         length: 0,
         ..ONE
     },
@@ -313,7 +337,8 @@ pub static CONFIGS: &[Config] = &[
         name: "trims-three",
         about: "three writers of the same bytes and trimming",
         nodes: &[&[&[W02]], &[&[W02]], &[&[W02]]],
-        options: TRIMS,
+        options: Options { flushes: true, ..TRIMS },
+        states_max: Some(400_000),
         ..ONE
     },
     Config {
@@ -397,6 +422,7 @@ pub static CONFIGS: &[Config] = &[
         about: "clients flush unasked, a byte at a time",
         nodes: &[&[&[W02, W02]], &[&[W02, R02]]],
         options: Options { flushes: true, flush_bytes_max: 1, ..PLAIN },
+        states_max: Some(400_000),
         ..ONE
     },
     Config {
@@ -461,5 +487,29 @@ pub static CONFIGS: &[Config] = &[
         nodes: &[&[&[W02, R03]], &[&[W13, R03]]],
         policy: "lustre",
         ..ONE
+    },
+    Config {
+        name: "deep-three",
+        about: "three clients, each with a write and a read: for long runs",
+        nodes: &[&[&[W02, R03]], &[&[W13, R03]], &[&[R02, W04]]],
+        states_max: Some(300_000),
+        ..ONE
+    },
+    Config {
+        name: "deep-crash",
+        about: "three clients, one of which crashes, slow devices and trimming: for long runs",
+        nodes: &[&[&[W02, W13]], &[&[W13, R03]], &[&[W02, R03]]],
+        options: Options { crashes: Some(0), slow_device: true, ..TRIMS },
+        states_max: Some(300_000),
+        ..ONE
+    },
+    Config {
+        name: "deep-lose-whole-calls",
+        about: "a client loses its connections in the middle of calls over two stripes: for long runs",
+        nodes: &[&[&[WW, RR, WW]], &[&[WW, RR]]],
+        shards: 1,
+        options: Options { loses: Some(0), flushes: true, ..PLAIN },
+        states_max: Some(300_000),
+        ..TWO
     },
 ];

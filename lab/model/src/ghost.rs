@@ -6,7 +6,7 @@
 
 use crate::config::{BYTES, Op};
 use crate::rule::{Broken, Found, Rule, broken};
-use crate::state::{Bytes, POISON, Stored, Tag};
+use crate::state::{Bytes, POISON, Stored, Tag, counted};
 use crate::world::World;
 use ccpfs_types::LockMode;
 
@@ -90,7 +90,10 @@ impl Ghost {
     pub fn sn_granted(&mut self, stripe: u8, sn: u64) -> Found {
         let last = &mut self.granted[usize::from(stripe)];
         if sn <= *last {
-            return broken(Rule::I2, format!("stripe {stripe}: sn{sn} is granted after sn{last}"));
+            return broken(
+                Rule::I2,
+                format!("stripe {stripe}: sn{} is granted after sn{}", counted(sn), counted(*last)),
+            );
         }
         *last = sn;
         Ok(())
@@ -114,10 +117,11 @@ impl Ghost {
             };
             if overlap && !fits {
                 let what = format!(
-                    "stripe {stripe}: {} ({mine}, sn{sn}) and {} ({other_mode}, sn{}) use locks on the same bytes",
+                    "stripe {stripe}: {} ({mine}, sn{}) and {} ({other_mode}, sn{}) use locks on the same bytes",
                     world.title(tag),
+                    counted(sn),
                     world.title(number(other)),
-                    theirs.sn
+                    counted(theirs.sn)
                 );
                 return broken(Rule::I1, what);
             }
@@ -300,8 +304,9 @@ impl Ghost {
             tag => format!("the byte of {}", world.title(tag)),
         };
         let what = format!(
-            "{} (sn{sn}) returns {} for byte {byte} of stripe {stripe}, not {}",
+            "{} (sn{}) returns {} for byte {byte} of stripe {stripe}, not {}",
             world.title(reader),
+            counted(sn),
             name(found),
             name(expected)
         );

@@ -4,7 +4,7 @@ use crate::client::{freeze, place, stripe_of};
 use crate::config::BYTES;
 use crate::mark::Mark;
 use crate::rule::{Found, Rule, broken};
-use crate::state::{Bytes, Data, Frame, POISON, Server, State, Tag, Task, range};
+use crate::state::{Bytes, Data, Frame, POISON, Server, State, Tag, Task, Waiting, range};
 use crate::world::World;
 use ccpfs_shard::{BulkRef, Effect, Input, Measure, Note, TaskId, TaskResult, Work};
 use ccpfs_types::{ClientId, LockState};
@@ -56,6 +56,11 @@ pub(crate) fn deliver(world: &World, state: &mut State, link: usize, channel: u8
             .filter(|(newest, _)| *newest <= sn.0)
             .for_each(|newest| *newest = (sn.0, 0));
     }
+    if let Message::Enqueue { request, resource, mode, required, .. } = &message {
+        let (stripe, required) = (stripe_of(*resource), required.bounds());
+        let waiting = Waiting { stripe, client: from, request: *request, mode: *mode, required };
+        server(state, shard).waiting.push(waiting);
+    }
     let channel = CHANNELS[usize::from(channel)];
     step(world, state, shard, Input::Message { from, channel, message, bulk })
 }
@@ -104,6 +109,7 @@ pub(crate) fn part(world: &World, state: &mut State, link: usize) -> Found {
         world.mark(Mark::Fenced);
     }
     l.up.iter_mut().chain(&mut l.down).for_each(VecDeque::clear);
+    server(state, shard).waiting.retain(|waiting| waiting.client != World::client(incarnation));
     step(world, state, shard, Input::Parted { client: World::client(incarnation), goodbye: false })
 }
 
@@ -134,6 +140,7 @@ fn carry_out(
     match effect {
         Effect::Send { to, channel, message } => {
             watch(world, state, &message)?;
+            served(world, server(state, shard), to, &message)?;
             send(world, state, shard, (to, channel), Frame { message, data: Data::Nothing });
         }
         Effect::SendData { to, channel, message, .. } => {
@@ -156,7 +163,8 @@ fn carry_out(
             server(state, shard).bulks.remove(&bulk.id);
         }
         Effect::Part { client, why } => {
-            return broken(Rule::Protocol, format!("the server ends {client}: {why}"));
+            let node = world.node_of(incarnation_of(client));
+            return broken(Rule::Protocol, format!("the server ends c{node}: {why}"));
         }
         Effect::Note(Note::Refused { client, resource, errno }) => {
             let what =
@@ -167,6 +175,27 @@ fn carry_out(
         Effect::Note(Note::Gone { .. } | Note::Failed { .. }) | Effect::Status { .. } => {}
     }
     Ok(())
+}
+
+fn incarnation_of(client: ClientId) -> u8 {
+    u8::try_from(client.0 - 1).expect("a client of this world")
+}
+
+/// A request is answered: none that came before it and stands against it may be left waiting (I8).
+fn served(world: &World, server: &mut Server, to: ClientId, message: &Message) -> Found {
+    let (Message::Grant { request, .. } | Message::Denied { request, .. }) = message else { return Ok(()) };
+    let answered = |waiting: &Waiting| waiting.client == to && waiting.request == *request;
+    let Some(place) = server.waiting.iter().position(answered) else { return Ok(()) };
+    let served = server.waiting.remove(place);
+    let passed = server.waiting[..place].iter().find(|earlier| {
+        earlier.stripe == served.stripe
+            && earlier.required.overlaps(served.required)
+            && !served.mode.compatible(earlier.mode, LockState::Granted)
+    });
+    let Some(passed) = passed else { return Ok(()) };
+    let (late, early) = (world.node_of(incarnation_of(to)), world.node_of(incarnation_of(passed.client)));
+    let stripe = served.stripe;
+    broken(Rule::I8, format!("stripe {stripe}: c{late} has passed c{early}, which came before and waits"))
 }
 
 /// Watches what goes to clients.
@@ -189,8 +218,7 @@ fn watch(world: &World, state: &mut State, message: &Message) -> Found {
 }
 
 fn send(world: &World, state: &mut State, shard: u8, (to, channel): (ClientId, Channel), frame: Frame) {
-    let incarnation = u8::try_from(to.0 - 1).expect("a client of this world");
-    let link = &mut state.links[world.link(incarnation, shard)];
+    let link = &mut state.links[world.link(incarnation_of(to), shard)];
     if link.open && !link.cut {
         let link = Arc::make_mut(link);
         if let Message::Revoke { resource, lock, .. } = &frame.message {

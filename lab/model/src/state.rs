@@ -5,7 +5,7 @@ use crate::ghost::Ghost;
 use crate::rule::Broken;
 use ccpfs_cached_stripe::CachedStripe;
 use ccpfs_shard::Shard;
-use ccpfs_types::Extent;
+use ccpfs_types::{ClientId, Extent, LockMode, RequestId};
 use ccpfs_wire::Message;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -177,8 +177,25 @@ pub struct Server {
     pub tasks: BTreeMap<u64, Task>,
     /// Data of flushes, by the name the shard knows them by.
     pub bulks: BTreeMap<u64, Vec<Tag>>,
+    /// Requests for locks that are not answered, in the order in which they came.
+    pub waiting: Vec<Waiting>,
     /// All stripes; those of other shards stay as they are.
     pub stripes: Vec<Stored>,
+}
+
+/// A request for a lock, as the server was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Waiting {
+    /// For which stripe.
+    pub stripe: u8,
+    /// Whose.
+    pub client: ClientId,
+    /// Its number.
+    pub request: RequestId,
+    /// The mode.
+    pub mode: LockMode,
+    /// What must be covered.
+    pub required: Extent,
 }
 
 /// A stripe on a device.
@@ -236,4 +253,9 @@ pub enum Task {
 pub fn range(extent: Extent) -> std::ops::Range<usize> {
     let clip = |offset: u64| usize::try_from(offset).unwrap_or(BYTES).min(BYTES);
     clip(extent.start())..clip(extent.end())
+}
+
+/// A sequence number without the epoch, for people.
+pub const fn counted(sn: u64) -> u64 {
+    sn & ((1 << 40) - 1)
 }

@@ -73,9 +73,9 @@ pub fn sent(world: &World, before: &State, after: &State) -> Vec<String> {
     lines
 }
 
-/// A number without the epoch.
+/// A sequence number without the epoch.
 fn short(sn: Sn) -> String {
-    format!("sn{}", sn.0 & ((1 << 40) - 1))
+    format!("sn{}", crate::state::counted(sn.0))
 }
 
 /// A message in a line.

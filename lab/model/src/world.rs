@@ -220,7 +220,13 @@ impl World {
         let servers = (0..config.shards).map(|_| {
             let shard = Shard::new(settings);
             let stripes = vec![stored.clone(); usize::from(config.stripes)];
-            Arc::new(Server { shard, tasks: BTreeMap::new(), bulks: BTreeMap::new(), stripes })
+            Arc::new(Server {
+                shard,
+                tasks: BTreeMap::new(),
+                bulks: BTreeMap::new(),
+                waiting: Vec::new(),
+                stripes,
+            })
         });
         let nodes = (0..).zip(config.nodes).map(|(node, threads)| {
             let stripes = (0..config.stripes).map(|stripe| Cached {
