@@ -38,7 +38,10 @@ pub enum Fate {
     /// It must be there: `fsync` said so.
     Promised,
     /// It may be missing.
-    Doubtful,
+    Doubtful {
+        /// Whether what is older may be missing with it: a device refused it, so its bytes are whatever they were, or were not.
+        undermines: bool,
+    },
 }
 
 impl<'a> Losses<'a> {
@@ -73,9 +76,10 @@ impl<'a> Losses<'a> {
     }
 
     /// Whether what a call changed in a segment may be missing for somebody who looks until step `by`. `stored` says that its
-    /// server is known to have had it.
+    /// server is known to have had it; `undermined` that something newer was there which a device refused: servers take what is
+    /// older as overwritten and acknowledge it.
     #[must_use]
-    pub fn fate(&self, segment: &Segment, write: &Access, stored: bool, by: u64) -> Fate {
+    pub fn fate(&self, segment: &Segment, write: &Access, stored: bool, undermined: bool, by: u64) -> Fate {
         let call = self.history.operation(write.call);
         let session = self.history.session(&write.used);
         let answered = write.deed == Deed::Cut && call.succeeded();
@@ -88,10 +92,12 @@ impl<'a> Losses<'a> {
             && session.ended.is_some_and(|end| end.step < by || end.step < write.used.order);
         let refused = !stored && !answered && self.is_refused(segment, write, call, by);
         let dropped = !stored && self.is_dropped(segment, write, call);
-        if !(with_power || with_session || refused || dropped || !call.succeeded()) {
+        let covered = undermined && !stored;
+        if !(with_power || with_session || refused || dropped || covered || !call.succeeded()) {
             return Fate::Kept;
         }
-        if self.is_promised(call) { Fate::Promised } else { Fate::Doubtful }
+        let undermines = refused || covered;
+        if self.is_promised(call) { Fate::Promised } else { Fate::Doubtful { undermines } }
     }
 
     /// Whether a truncate of the same client, which then failed, has dropped the bytes from its cache before they were flushed.

@@ -137,6 +137,7 @@ impl Story {
         by: u64,
         gaps: &mut Gaps,
     ) -> Result<(), Violation> {
+        let mut undermined = false;
         while let Some(newest) = self.standing.last_mut() {
             let shows = match newest.access.deed {
                 Deed::Cut => tag.is_none(),
@@ -147,8 +148,9 @@ impl Story {
                 self.survivors[newest.at] = Some(newest.access);
                 return Ok(());
             }
-            match losses.fate(segment, &newest.access, newest.stored, by) {
-                Fate::Doubtful => {
+            match losses.fate(segment, &newest.access, newest.stored, undermined, by) {
+                Fate::Doubtful { undermines } => {
+                    undermined |= undermines;
                     gaps.writes_lost += 1;
                     let lost = self.standing.pop().expect("looked at just now");
                     self.survivors[lost.at] = None;
@@ -201,7 +203,7 @@ fn wrong_byte(
             );
             match fate {
                 Fate::Promised => (format!("{newest}; an fsync has vouched for it"), Rule::Durable),
-                Fate::Kept | Fate::Doubtful => {
+                Fate::Kept | Fate::Doubtful { .. } => {
                     (format!("{newest}; nothing happened that could lose it"), Rule::Order)
                 }
             }

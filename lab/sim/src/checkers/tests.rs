@@ -290,6 +290,21 @@ fn a_device_error_excuses_what_its_client_was_told_and_a_missing_lock_does_not()
 }
 
 #[test]
+fn what_was_under_a_refused_write_may_be_missing_too_unless_it_was_synced() {
+    let mut s = Scene::new(1);
+    s.write(0, (1, 2, 3), 1, 0, 10);
+    s.write(1, (4, 5, 6), 2, 0, 10);
+    s.history.losses.push(Loss { at: at(7), node: 1, file: 0, stripe: 0, extent: extent(0, 10), errno: 28 });
+    s.read(2, (8, 9, 10), 3, (0, 10), &[(0, 10, None)]);
+    s.passes();
+    s.history.losses[0].node = 0;
+    s.fails(Rule::Order, "nothing happened");
+    s.history.losses[0].node = 1;
+    s.fsync(0, (11, 12), Ok(Outcome::Synced));
+    s.fails(Rule::Durable, "vouched");
+}
+
+#[test]
 fn what_is_found_at_the_end_is_judged_like_a_read() {
     let mut s = Scene::new(1);
     let w0 = s.write(0, (1, 2, 3), 1, 0, 10);
