@@ -16,8 +16,10 @@ impl DataService {
         }
         match self.operations.remove(&task.0) {
             Some(Operation::Read { reply, .. }) => self.read_ended(task, reply, result, turn),
-            Some(Operation::Measure { glimpse, pending_end, .. }) => {
-                let result = measured(result, pending_end);
+            Some(Operation::Measure { glimpse, resource, pending_end }) => {
+                // What came while the device measured, and is still on its way, counts as well: part of it may have been seen.
+                let came_since = self.stripes.get(&resource).map_or(0, |stripe| stripe.pending_end().0);
+                let result = measured(result, pending_end.max(came_since));
                 turn.todo.push_back(Todo::Measured { glimpse, result });
             }
             Some(Operation::Sync { reply, errno, resources, .. }) => {

@@ -272,6 +272,18 @@ fn regression_what_a_waiting_truncate_takes_away_is_not_measured() {
     assert_eq!(length_told(&world.measured(task(&ended), 50)), 50);
 }
 
+#[test]
+fn regression_what_comes_while_the_device_measures_counts_with_what_came_before_it() {
+    let mut world = World::new();
+    let lock = world.lock(A, LockMode::Nbw, Extent::WHOLE);
+    let measuring = task(&world.glimpse(A));
+    // [2, 4) was written before [0, 2); the measurement sees only the later one.
+    world.flush(A, extent(2, 4), lock.sn, &[], 1);
+    let second = task(&world.flush(A, extent(0, 2), lock.sn, &[], 2));
+    world.ended(second, TaskResult::Done);
+    assert_eq!(length_told(&world.measured(measuring, 2)), 4);
+}
+
 //= protocol.md#I7 type=test
 #[test]
 fn a_client_is_evicted_in_order_and_never_heard_again() {
