@@ -115,6 +115,11 @@ pub enum Input {
         /// The number of the message.
         request: RequestId,
     },
+    /// The server has done what [`Effect::Ask`] asked: the stripe is cut. Not given if the Truncate failed.
+    Cut {
+        /// The operation.
+        operation: OperationId,
+    },
     /// How far do the data of this client reach? [`Effect::Measured`].
     Measure {
         /// Who asks: a number that is used once.

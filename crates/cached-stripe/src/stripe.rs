@@ -77,6 +77,7 @@ impl CachedStripe {
             Input::Fetched { operation, extent } => self.fetched(operation, extent, out),
             Input::Look { operation, extent, ahead_bytes } => self.waits.look(operation, extent, ahead_bytes),
             Input::Truncate { operation, length, request } => self.waits.cut(operation, length, request),
+            Input::Cut { operation } => self.cut(operation),
             Input::Measure { operation } => self.waits.measure(operation, self.cache.last_leaving()),
             Input::Take { job, bytes_max, pieces_max, urgent_only } => {
                 // Who waits at a barrier waits for data that no lock is waited for as well.
@@ -176,7 +177,7 @@ impl CachedStripe {
     fn lose(&mut self, out: &mut Vec<Effect>) {
         self.locks_step(dlm::Input::Lost { errno: EIO });
         self.session = None;
-        self.waits.forget_glimpses();
+        self.waits.session_lost();
         self.cache_step(writeback::Input::Lost);
         let lost =
             self.cache_effects.iter().any(|effect| matches!(effect, writeback::Effect::DataLost { .. }));
@@ -242,6 +243,15 @@ impl CachedStripe {
             None => self.unsynced.acknowledged(session.epoch),
         }
         self.cache_step(writeback::Input::Acknowledged { job, errno });
+    }
+
+    /// The server has acknowledged a cut: no less than data that it has acknowledged, a Sync has to cover it.
+    //= protocol.md#I9
+    fn cut(&mut self, operation: OperationId) {
+        let epoch = self.session.as_ref().map(|session| session.epoch);
+        if let Some(epoch) = epoch.filter(|_| self.holds(operation)) {
+            self.unsynced.acknowledged(epoch);
+        }
     }
 
     fn locks_step(&mut self, input: dlm::Input) {

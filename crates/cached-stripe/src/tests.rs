@@ -288,6 +288,36 @@ fn a_truncate_waits_for_flushes_above_the_cut() {
 }
 
 #[test]
+fn regression_until_a_truncate_has_ended_the_size_is_what_it_was() {
+    let mut stripe = begun();
+    hold(&mut stripe, 1, LockMode::Pw, Extent::WHOLE);
+    step(&mut stripe, written(1, extent(3, 4)));
+    let cut = Input::Truncate { operation: OperationId(1), length: 1, request: RequestId(8) };
+    step(&mut stripe, cut);
+    // The server has 3 bytes of others and is not cut yet: 0 would make a size of 3, which there never was.
+    let found = step(&mut stripe, Input::Measure { operation: OperationId(9) });
+    let [Effect::Measured { end: 4, .. }] = found[..] else { panic!("{found:?}") };
+    step(&mut stripe, Input::Cut { operation: OperationId(1) });
+    step(&mut stripe, finish(1));
+    let found = step(&mut stripe, Input::Measure { operation: OperationId(9) });
+    let [Effect::Measured { end: 0, .. }] = found[..] else { panic!("{found:?}") };
+}
+
+//= protocol.md#I9 type=test
+#[test]
+fn regression_an_fsync_does_not_vouch_for_a_cut_that_an_earlier_life_of_the_server_acknowledged() {
+    let mut stripe = begun();
+    hold(&mut stripe, 1, LockMode::Pw, Extent::WHOLE);
+    step(&mut stripe, Input::Truncate { operation: OperationId(1), length: 1, request: RequestId(8) });
+    step(&mut stripe, Input::Cut { operation: OperationId(1) });
+    step(&mut stripe, finish(1));
+    step(&mut stripe, Input::Lost);
+    step(&mut stripe, Input::Begin { settings: settings(2) });
+    let sync = Input::Sync { operation: OperationId(2), epoch: 2 };
+    assert_eq!(step(&mut stripe, sync), [Effect::Failed { errno: EIO }]);
+}
+
+#[test]
 fn reading_ahead_stays_below_the_lock_in_use() {
     let mut stripe = begun();
     let region = extent(0, 100);

@@ -43,6 +43,8 @@ pub(crate) struct Waits {
     questions: Vec<Question>,
     looks: Vec<Look>,
     cuts: Vec<Cut>,
+    /// Truncates that have been sent and have not ended, with where the client's data ended before.
+    cutting: Vec<(OperationId, u64)>,
 }
 
 impl Waits {
@@ -68,12 +70,14 @@ impl Waits {
 
     /// The operation has ended: it waits for nothing.
     pub(crate) fn forget(&mut self, operation: OperationId) {
+        self.cutting.retain(|(cutting, _)| *cutting != operation);
         self.looks.retain(|look| look.operation != operation);
         self.cuts.retain(|cut| cut.operation != operation);
     }
 
-    /// The server that asked is lost.
-    pub(crate) fn forget_glimpses(&mut self) {
+    /// The server that asked, and was asked, is lost.
+    pub(crate) fn session_lost(&mut self) {
+        self.cutting.clear();
         self.questions.retain(|question| matches!(question.asker, Asker::Own { .. }));
     }
 }
@@ -103,6 +107,7 @@ impl CachedStripe {
         if self.cache.in_flight_above(length) {
             return false;
         }
+        self.waits.cutting.push((operation, self.cache.unacknowledged_end()));
         self.cache_step(Input::Truncated { length });
         let message = Message::Truncate { request, resource: self.resource, length, sn };
         out.push(Effect::Ask { operation, message });
@@ -147,7 +152,9 @@ impl CachedStripe {
         if question.last.is_some_and(|last| self.cache.is_leaving(last)) {
             return false;
         }
-        let (end, modified_ns) = (self.cache.unacknowledged_end(), self.modified_ns);
+        // Until a truncate has ended the size is what it was before: the server may have less than we had, and not be cut yet.
+        let before_cut = self.waits.cutting.iter().map(|(_, end)| *end).max().unwrap_or(0);
+        let (end, modified_ns) = (self.cache.unacknowledged_end().max(before_cut), self.modified_ns);
         out.push(match question.asker {
             Asker::Own { operation } => Effect::Measured { operation, end, modified_ns },
             Asker::Server { glimpse } => {
