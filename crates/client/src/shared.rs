@@ -9,11 +9,12 @@ use crate::statistics::add;
 use crate::stripe::{Answer, Outbox, Stripe};
 use ccpfs_cached_stripe::Input;
 use ccpfs_dlm::client::Intent;
-use ccpfs_namespace::Stub;
+use ccpfs_namespace::{SizeQuestion, Stub};
 use ccpfs_types::limits::FILE_BYTES_MAX;
 use ccpfs_types::{Extent, OperationId, RequestId, ResourceId};
 use ccpfs_wire::{Message, Status};
 use ccpfs_writeback::{BarrierId, JobId};
+use std::cmp::Reverse;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -27,6 +28,8 @@ pub(crate) struct FileShared {
     pub(crate) unlinked: AtomicBool,
     /// How many errors of flushes there were, and the last one.
     errors: Mutex<(u64, i32)>,
+    /// What the last question for the size found of truncates: see [`SizeQuestion::known`].
+    cuts: Mutex<Vec<u64>>,
 }
 
 /// Size, time and space of a file's data, as the servers and all clients know it together.
@@ -57,6 +60,7 @@ impl FileShared {
                 handles: AtomicU32::new(0),
                 unlinked: AtomicBool::new(false),
                 errors: Mutex::default(),
+                cuts: Mutex::default(),
             }
         })
     }
@@ -159,6 +163,20 @@ impl FileShared {
 
     /// Asks the servers, and through them all clients, how far the file reaches.
     pub(crate) fn attributes(&self, client: &ClientInner) -> Result<DataAttributes, FsError> {
+        let known = || self.cuts.lock().expect("no code panics under this lock");
+        let mut question = SizeQuestion::new(self.stub.layout, &known());
+        loop {
+            let mut attributes = self.collect(client, &mut question)?;
+            if question.is_settled() {
+                question.known().clone_into(&mut known());
+                attributes.size = question.size();
+                return Ok(attributes);
+            }
+        }
+    }
+
+    /// One round of a question for the size.
+    fn collect(&self, client: &ClientInner, question: &mut SizeQuestion) -> Result<DataAttributes, FsError> {
         let mut attributes = DataAttributes::default();
         let mut requests = Vec::new();
         let mut result = Ok(());
@@ -169,7 +187,7 @@ impl FileShared {
             let answer = stripe.ask(client, operation, Input::Measure { operation });
             let Answer::Measured(end, modified_ns) = answer else { unreachable!("a measure is measured") };
             attributes.modified_ns = attributes.modified_ns.max(modified_ns);
-            attributes.size = attributes.size.max(self.stub.layout.file_size(stripe.resource.stripe, end));
+            question.has(stripe.resource.stripe, end);
             let request = client.request();
             let message = Message::Glimpse { request, resource: stripe.resource };
             match send(client, stripe.target, request, &message) {
@@ -182,12 +200,16 @@ impl FileShared {
             match client.wait_reply(&session, request) {
                 Ok((
                     Message::GlimpseReply {
-                        status: Status::Ok, stripe_bytes, modified_ns, stored_bytes, ..
+                        status: Status::Ok,
+                        stripe_bytes,
+                        modified_ns,
+                        stored_bytes,
+                        cuts,
+                        ..
                     },
                     _,
                 )) => {
-                    let size = self.stub.layout.file_size(stripe.resource.stripe, stripe_bytes);
-                    attributes.size = attributes.size.max(size);
+                    question.told(stripe.resource.stripe, stripe_bytes, cuts);
                     attributes.modified_ns = attributes.modified_ns.max(modified_ns);
                     attributes.stored_bytes += stored_bytes;
                 }
@@ -211,8 +233,17 @@ impl FileShared {
         let wish = Wish { intent: Intent::ReadThenWrite, extent: above };
         let operation = operation::begin(client, self, &wish)?;
         let mut result = Ok(());
-        for (stripe, operation) in operation.stripes() {
-            let length = self.stub.layout.stripe_length(stripe.resource.stripe, size);
+        let layout = self.stub.layout;
+        let mut cuts: Vec<_> = operation
+            .stripes()
+            .map(|(stripe, operation)| {
+                (stripe, operation, layout.stripe_length(stripe.resource.stripe, size))
+            })
+            .collect();
+        // The stripe that ends the file first: with it the size is the new one, and no size in between is seen by others who ask or
+        // read while the rest follows.
+        cuts.sort_by_key(|(stripe, _, length)| Reverse(layout.file_size(stripe.resource.stripe, *length)));
+        for (stripe, operation, length) in cuts {
             let answer = truncate_stripe(client, stripe, length, operation);
             result = result.and(answer);
         }
@@ -288,7 +319,9 @@ fn truncate_stripe(
     let sent = session.send_request(request, &message, Vec::new());
     sent.inspect_err(|_| client.session_lost(&session))?;
     let (message, _) = client.wait_reply(&session, request)?;
-    done(&message, "truncate")
+    done(&message, "truncate")?;
+    stripe.lock().step(stripe, client, Input::Cut { operation }, &mut Outbox::default());
+    Ok(())
 }
 
 /// Sends a request to a shard under whatever session there is.

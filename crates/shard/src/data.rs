@@ -54,11 +54,18 @@ pub(crate) struct DataService {
     /// The number given out last, to an operation or to a task.
     last_number: u64,
     lost: Lost,
+    /// Truncates taken: rises with each, in every life of the server from a higher number on.
+    cuts: u64,
     /// Empty between two steps.
     effects: Vec<extent_cache::Effect>,
 }
 
 impl DataService {
+    /// Nothing is known, in this life of the server.
+    pub(crate) fn new(epoch: u64) -> DataService {
+        DataService { cuts: Sn::first_of_epoch(epoch).0, ..DataService::default() }
+    }
+
     /// Takes a flush.
     pub(crate) fn write(&mut self, flush: Flush, turn: &mut Turn<'_>) {
         let Flush { reply, urgent, pieces, errno, releases, bulk } = flush;
@@ -84,6 +91,7 @@ impl DataService {
         turn: &mut Turn<'_>,
     ) {
         self.counters.truncates += 1;
+        self.cuts += 1;
         let id = self.begin(Operation::Truncate { reply });
         self.step(resource, Input::Hole { write: WriteId(id), from: length, sn }, turn);
     }
@@ -129,6 +137,11 @@ impl DataService {
             let id = self.begin(Operation::Measure { glimpse, resource, pending_end });
             self.ready(id, None, turn);
         }
+    }
+
+    /// Truncates taken so far: who finds the same number twice knows that nothing was cut in between.
+    pub(crate) const fn cuts(&self) -> u64 {
+        self.cuts
     }
 
     /// Forgets the extent cache of a stripe for which no lock is held, unless jobs are under way.

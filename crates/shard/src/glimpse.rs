@@ -71,11 +71,12 @@ impl Glimpses {
         self.begun
     }
 
-    /// The stripe has been measured; `holders` finds who holds write locks beyond an offset.
+    /// The stripe has been measured, after so many cuts; `holders` finds who holds write locks beyond an offset.
     pub(crate) fn measured(
         &mut self,
         id: u64,
         result: Result<Measure, i32>,
+        cuts: u64,
         holders: impl FnOnce(ResourceId, u64) -> Vec<ClientId>,
     ) -> Next {
         let Some(glimpse) = self.under_way.get_mut(&id) else { return Next::Wait };
@@ -97,7 +98,7 @@ impl Glimpses {
             }
         }
         let glimpse = self.under_way.remove(&id).expect("it was there a moment ago");
-        Next::Reply { to: glimpse.reply, message: answer(&glimpse, result) }
+        Next::Reply { to: glimpse.reply, message: answer(&glimpse, result, cuts) }
     }
 
     /// A client has answered.
@@ -130,7 +131,7 @@ impl Glimpses {
     }
 }
 
-fn answer(glimpse: &Glimpse, result: Result<Measure, i32>) -> Message {
+fn answer(glimpse: &Glimpse, result: Result<Measure, i32>, cuts: u64) -> Message {
     let (status, measure) = match result {
         Ok(measure) => (Status::Ok, measure),
         Err(errno) => (Status::Errno(errno), Measure::default()),
@@ -142,5 +143,6 @@ fn answer(glimpse: &Glimpse, result: Result<Measure, i32>) -> Message {
         modified_ns: measure.modified_ns.max(glimpse.modified_ns),
         // What the stripe's own length says; holes are counted as if they took room.
         stored_bytes: measure.length_bytes,
+        cuts,
     }
 }

@@ -91,7 +91,7 @@ impl Services {
         assert!(revoke_timeout_ns > 0, "a client gets some time");
         Services {
             locks: LockTable::new(policy, epoch, revoke_timeout_ns),
-            data: DataService::default(),
+            data: DataService::new(epoch),
             glimpses: Glimpses::default(),
             trimming: Trimming::new(entries_max),
             operations_max,
@@ -137,7 +137,7 @@ impl Services {
                 Todo::Measured { glimpse, result } => {
                     let locks = &self.locks;
                     let holders = |id, beyond| locks.write_holders(id, beyond);
-                    let next = self.glimpses.measured(glimpse, result, holders);
+                    let next = self.glimpses.measured(glimpse, result, self.data.cuts(), holders);
                     self.glimpse_goes_on(glimpse, next, turn);
                 }
                 Todo::Quiet(resource) => {

@@ -372,6 +372,8 @@ messages! {
         modified_ns: i64,
         /// Space it takes on the device, in bytes.
         stored_bytes: u64,
+        /// Truncates that the shard has taken, in this life or an earlier one: a number that rises with each.
+        cuts: u64,
     }
     /// Control: what the shard has counted since it started, and its device's room.
     40 Status {
