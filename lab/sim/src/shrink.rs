@@ -21,18 +21,21 @@ pub struct Shrunk {
     pub runs: u64,
 }
 
-struct Shrinker {
+/// Runs after which a plan is small enough.
+const RUNS_MAX: u64 = 20_000;
+
+struct Shrinker<'a> {
     best: Plan,
     failure: Failure,
     runs: u64,
-    runs_max: u64,
+    progress: &'a mut dyn FnMut(usize, usize),
 }
 
-/// Shrinks a plan with at most so many runs. `None` if it does not fail.
+/// Shrinks a plan. `None` if it does not fail. `progress` is told how many calls and faults are left.
 #[must_use]
-pub fn shrink(plan: &Plan, runs_max: u64) -> Option<Shrunk> {
+pub fn shrink(plan: &Plan, progress: &mut dyn FnMut(usize, usize)) -> Option<Shrunk> {
     let failure = run(plan, false).failure?;
-    let mut shrinker = Shrinker { best: plan.clone(), failure, runs: 1, runs_max };
+    let mut shrinker = Shrinker { best: plan.clone(), failure, runs: 1, progress };
     loop {
         let before = shrinker.best.clone();
         shrinker.leave_out_faults();
@@ -53,9 +56,9 @@ fn is_same(a: &Failure, b: &Failure) -> bool {
     a.rule == b.rule && (!a.rule.contains("assertion") || head(a) == head(b))
 }
 
-impl Shrinker {
+impl Shrinker<'_> {
     fn is_tired(&self) -> bool {
-        self.runs >= self.runs_max
+        self.runs >= RUNS_MAX
     }
 
     /// Takes the candidate if it fails in the same way, with its own seed or another.
@@ -67,7 +70,9 @@ impl Shrinker {
             self.runs += 1;
             let mut plan = candidate.clone();
             plan.seed = plan.seed.wrapping_add(luck);
-            if let Some(failure) = run(&plan, false).failure.filter(|failure| is_same(failure, &self.failure)) {
+            if let Some(failure) = run(&plan, false).failure.filter(|failure| is_same(failure, &self.failure))
+            {
+                (self.progress)(plan.calls.len(), plan.faults.len());
                 self.best = plan;
                 self.failure = failure;
                 return true;
@@ -77,15 +82,21 @@ impl Shrinker {
     }
 
     fn leave_out_calls(&mut self) {
-        self.leave_out(|plan| plan.calls.len(), |plan, from, to| {
-            plan.calls.drain(from..to);
-        });
+        self.leave_out(
+            |plan| plan.calls.len(),
+            |plan, from, to| {
+                plan.calls.drain(from..to);
+            },
+        );
     }
 
     fn leave_out_faults(&mut self) {
-        self.leave_out(|plan| plan.faults.len(), |plan, from, to| {
-            plan.faults.drain(from..to);
-        });
+        self.leave_out(
+            |plan| plan.faults.len(),
+            |plan, from, to| {
+                plan.faults.drain(from..to);
+            },
+        );
     }
 
     /// Leaves out groups of items, half of them at first, in the end single ones.

@@ -111,7 +111,10 @@ impl ShardNode {
         let Some(machine) = self.machine.as_ref() else { return };
         let changing = |resource: ResourceId| {
             machine.stripe(resource).is_some_and(|stripe| stripe.jobs() > 0)
-                || self.tasks.values().any(|task| matches!(task, Task::Change { resource: r, .. } if *r == resource))
+                || self
+                    .tasks
+                    .values()
+                    .any(|task| matches!(task, Task::Change { resource: r, .. } if *r == resource))
         };
         let at_rest: Vec<ResourceId> =
             self.watched.touched.iter().copied().filter(|resource| !changing(*resource)).collect();

@@ -1,8 +1,8 @@
 //! One shard process: connections in front of the machine, the device behind it.
 
 use super::device::Task;
-use super::observe::Watched;
 use super::meter::Meter;
+use super::observe::Watched;
 use super::session::size;
 use crate::disk::Disk;
 use crate::engine::{Engine, ShardEvent, Who};
