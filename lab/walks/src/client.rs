@@ -52,6 +52,8 @@ pub(crate) struct ClientNode {
     numbers: u64,
     operation_numbers: u64,
     jobs: BTreeMap<JobId, usize>,
+    /// What the last question for the size has found out.
+    pub(crate) known_cuts: Vec<u64>,
     /// The flush threads stand still.
     pub(crate) paused: bool,
     pub(crate) crashed: bool,
@@ -73,6 +75,7 @@ impl ClientNode {
             numbers: 0,
             operation_numbers: 0,
             jobs: BTreeMap::new(),
+            known_cuts: Vec::new(),
             paused: false,
             crashed: false,
         }

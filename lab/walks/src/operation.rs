@@ -13,9 +13,11 @@ use crate::cluster::Context;
 use crate::{places, text};
 use ccpfs_cached_stripe::{EIO, Input};
 use ccpfs_dlm::client::least_restrictive;
+use ccpfs_namespace::SizeQuestion;
 use ccpfs_types::{Extent, LockMode, OperationId, Region, RequestId, Sn};
 use ccpfs_wire::Message;
 use ccpfs_writeback::BarrierId;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 /// A lock in use.
@@ -57,7 +59,8 @@ enum Step {
     /// Fill what servers left out with zeros, up to the file's size.
     Zero,
     CopyOut,
-    /// Find out how far a stripe reaches: own data, then what its server and other clients know.
+    /// Find out the size: of each stripe own data, then what its server and other clients know.
+    AskSize,
     Measure {
         stripe: usize,
     },
@@ -123,8 +126,9 @@ pub(crate) struct Operation {
     answers: BTreeMap<RequestId, (Message, Option<Bytes>)>,
     /// What servers left out because their stripe ended before.
     short: Vec<(usize, Extent)>,
+    /// The question for the size, while it is being asked.
+    question: Option<SizeQuestion>,
     size: Option<u64>,
-    found: u64,
     result: String,
     over: bool,
 }
@@ -146,8 +150,8 @@ impl Operation {
             requests: Vec::new(),
             answers: BTreeMap::new(),
             short: Vec::new(),
+            question: None,
             size: None,
-            found: 0,
             result: String::from("returns"),
             over: false,
         };
@@ -177,22 +181,28 @@ impl Operation {
             }));
             self.steps.push_back(Step::Pause);
         }
-        let measures = (0..cx.layout.stripe_count() as usize).map(|stripe| Step::Measure { stripe });
         match self.call {
             Call::Write { .. } => self.steps.push_back(Step::Copy),
-            Call::Append { .. } => self.steps.extend(measures.chain([Step::Sized, Step::Copy])),
+            Call::Append { .. } => self.steps.extend([Step::AskSize, Step::Copy]),
             Call::Read { .. } => {
                 let looks = stripes.iter().map(|stripe| Step::Look { stripe: *stripe });
                 self.steps.extend(looks.chain([Step::CopyOut]));
             }
-            Call::Truncate { .. } => {
+            Call::Truncate { size } => {
+                // The stripe that ends the file first: with it the size is the new one.
+                let ends = |stripe: &usize| {
+                    let length = cx.layout.stripe_length(number(*stripe), size);
+                    Reverse(cx.layout.file_size(number(*stripe), length))
+                };
+                let mut stripes = stripes;
+                stripes.sort_by_key(ends);
                 self.steps.extend(stripes.iter().map(|stripe| Step::Cut { stripe: *stripe }));
             }
             Call::Fsync => {
                 self.steps.push_back(Step::Flush);
                 self.steps.extend((0..cx.shards).map(|shard| Step::Sync { shard }));
             }
-            Call::Size => self.steps.extend(measures.chain([Step::Sized])),
+            Call::Size => self.steps.push_back(Step::AskSize),
             Call::Unlink => self.steps.extend((0..cx.shards).map(|shard| Step::Destroy { shard })),
         }
     }
@@ -287,15 +297,16 @@ impl Operation {
             Step::Fetched { stripe } => self.fetched(stripe, node, cx),
             Step::Zero => self.zero(node, cx),
             Step::CopyOut => self.copy_out(node, cx),
+            Step::AskSize => self.ask_size(node, cx),
             Step::Measure { stripe } => {
                 let operation = node.operation();
                 node.step(stripe, Input::Measure { operation }, cx);
                 self.then([Step::Measured { stripe, operation }])
             }
             Step::Measured { stripe, operation } => self.measured(stripe, operation, node, cx),
-            Step::Sized => self.sized(node, cx),
+            Step::Sized => self.sized(node),
             Step::Cut { stripe } => self.cut(stripe, node, cx),
-            Step::Answered { stripe } => self.answered(stripe, node),
+            Step::Answered { stripe } => self.answered(stripe, node, cx),
             Step::Flush => self.flush(node, cx),
             Step::Flushed { barrier } => match node.inbox.barriers.remove(&barrier) {
                 Some(None) => Progress::Done,

@@ -59,6 +59,7 @@ pub(crate) fn locks(server: &ServerNode, cx: &mut Context) {
     for (id, resource) in server.shard.resources() {
         let which = cx.writer.stripe_words(id.stripe);
         let tree = Tree::of(resource);
+        let awaited: Vec<String> = tree.field("awaited").members().iter().map(Tree::word).collect();
         for (lock, held) in tree.field("locks").entries() {
             let state = match held.field("phase").word().as_str() {
                 "Canceling" => "CANCELING",
@@ -72,7 +73,11 @@ pub(crate) fn locks(server: &ServerNode, cx: &mut Context) {
                 mode_text(&held.field("mode")),
                 extent_text(&held.field("region")),
                 data_text(&held.field("lowest_sn")),
-                if held.field("awaited").is_true() { ", awaited" } else { "" },
+                if awaited.contains(&lock.word()) || held.field("awaited").is_true() {
+                    ", awaited"
+                } else {
+                    ""
+                },
             );
             cx.log.say("", line);
             any = true;

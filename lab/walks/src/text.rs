@@ -263,8 +263,12 @@ impl Writer {
                 words([name, request.to_string(), stripes.join(" ")])
             }
             Message::Glimpse { request, resource } => words([name, request.to_string(), of(resource)]),
-            Message::GlimpseReply { request, status: how, stripe_bytes, .. } => {
-                words([name, request.to_string(), status(*how), format!("stripe {}", size(*stripe_bytes))])
+            Message::GlimpseReply { request, status: how, stripe_bytes, cuts, .. } => {
+                let stripe = format!("stripe {}", size(*stripe_bytes));
+                // They are counted up from the same number as sequence numbers are.
+                let cuts = sn(Sn(*cuts)).replacen("sn", "cuts ", 1);
+                let cuts = if self.stripes > 1 { cuts } else { String::new() };
+                words([name, request.to_string(), status(*how), stripe, cuts])
             }
             Message::Ping { request } | Message::Pong { request } | Message::Status { request } => {
                 words([name, request.to_string()])

@@ -59,16 +59,20 @@ impl Operation {
         self.then([Step::Answered { stripe }])
     }
 
-    pub(super) fn answered(&mut self, stripe: usize, node: &mut ClientNode) -> Progress {
-        let void =
-            self.held.iter().any(|held| held.stripe == stripe && node.inbox.void.remove(&held.operation));
-        if void {
+    /// Waits for the answer to a truncate or a removal.
+    pub(super) fn answered(&mut self, stripe: usize, node: &mut ClientNode, cx: &mut Context) -> Progress {
+        let operation = self.held.iter().find(|held| held.stripe == stripe).map(|held| held.operation);
+        if operation.is_some_and(|operation| node.inbox.void.remove(&operation)) {
             return Progress::Fails(EIO);
         }
-        match self.answers(node) {
-            None => Progress::Wait,
-            Some(Err(errno)) => Progress::Fails(errno),
-            Some(Ok(_)) => Progress::Done,
+        match (self.answers(node), operation) {
+            (None, _) => Progress::Wait,
+            (Some(Err(errno)), _) => Progress::Fails(errno),
+            (Some(Ok(_)), Some(operation)) => {
+                node.step(stripe, Input::Cut { operation }, cx);
+                Progress::Done
+            }
+            (Some(Ok(_)), None) => Progress::Done,
         }
     }
 

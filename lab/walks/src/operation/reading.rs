@@ -7,6 +7,7 @@ use crate::client::ClientNode;
 use crate::cluster::Context;
 use crate::text;
 use ccpfs_cached_stripe::{EIO, Input};
+use ccpfs_namespace::SizeQuestion;
 use ccpfs_types::{Extent, OperationId};
 use ccpfs_wire::Message;
 
@@ -46,13 +47,7 @@ impl Operation {
         match (self.short.is_empty(), self.size) {
             (true, _) => Progress::Done,
             (false, Some(_)) => self.then([Step::Zero]),
-            (false, None) => {
-                self.then([Step::Sized, Step::Zero]);
-                for stripe in (0..node.stripes.len()).rev() {
-                    self.then([Step::Measure { stripe }]);
-                }
-                Progress::Done
-            }
+            (false, None) => self.then([Step::AskSize, Step::Zero]),
         }
     }
 
@@ -85,6 +80,16 @@ impl Operation {
         Progress::Done
     }
 
+    /// Begins a round of the question for the size: all stripes are asked.
+    pub(super) fn ask_size(&mut self, node: &ClientNode, cx: &Context) -> Progress {
+        self.question.get_or_insert_with(|| SizeQuestion::new(cx.layout, &node.known_cuts));
+        let _ = self.then([Step::Sized]);
+        for stripe in (0..node.stripes.len()).rev() {
+            let _ = self.then([Step::Measure { stripe }]);
+        }
+        Progress::Done
+    }
+
     pub(super) fn measured(
         &mut self,
         stripe: usize,
@@ -93,27 +98,36 @@ impl Operation {
         cx: &mut Context,
     ) -> Progress {
         let Some(end) = node.inbox.measured.remove(&operation) else { return Progress::Wait };
-        self.found = self.found.max(cx.layout.file_size(number(stripe), end));
+        if let Some(question) = &mut self.question {
+            question.has(number(stripe), end);
+        }
         let request = node.request();
         let message = Message::Glimpse { request, resource: node.stripes[stripe].machine.resource() };
         self.ask(request, stripe, None, message, node, cx);
         Progress::Done
     }
 
-    pub(super) fn sized(&mut self, node: &mut ClientNode, cx: &mut Context) -> Progress {
+    /// All stripes have told: that is the size, unless somebody has cut the file meanwhile.
+    pub(super) fn sized(&mut self, node: &mut ClientNode) -> Progress {
         let answers = match self.answers(node) {
             None => return Progress::Wait,
             Some(Err(errno)) => return Progress::Fails(errno),
             Some(Ok(answers)) => answers,
         };
+        let Some(mut question) = self.question.take() else { return Progress::Done };
         for (request, message, _) in answers {
-            if let Message::GlimpseReply { stripe_bytes, .. } = message {
-                self.found = self.found.max(cx.layout.file_size(number(request.stripe), stripe_bytes));
+            if let Message::GlimpseReply { stripe_bytes, cuts, .. } = message {
+                question.told(number(request.stripe), stripe_bytes, cuts);
             }
         }
-        self.size = Some(self.found);
+        if !question.is_settled() {
+            self.question = Some(question);
+            return self.then([Step::AskSize]);
+        }
+        node.known_cuts = question.known().to_vec();
+        self.size = Some(question.size());
         if self.call == Call::Size {
-            self.result = format!("finds {}", text::size(self.found));
+            self.result = format!("finds {}", text::size(question.size()));
         }
         Progress::Done
     }
