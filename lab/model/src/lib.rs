@@ -12,7 +12,7 @@
 //! *What is checked* ([`ghost`]): I1 to I9 as far as one life of a server shows them, that no rule panics, and that no state is
 //! terminal in which an operation has not returned.
 //!
-//! *How*: [`config::CONFIGS`] is the table of worlds, [`check::check`] searches one of them breadth first.
+//! *How*: [`CONFIGS`] is the table of worlds, [`check::check`] searches one of them breadth first.
 
 pub mod check;
 pub mod client;
@@ -24,10 +24,12 @@ pub mod rule;
 pub mod server;
 pub mod state;
 pub mod story;
+pub mod table;
 pub mod thread;
 pub mod world;
 
 pub use check::{Outcome, Report, check};
-pub use config::{CONFIGS, Config};
+pub use config::Config;
 pub use model::Action;
+pub use table::CONFIGS;
 pub use world::World;

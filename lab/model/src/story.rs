@@ -4,7 +4,7 @@ use crate::model::{Action, Way};
 use crate::state::{Data, Frame, State, Tag};
 use crate::world::World;
 use ccpfs_types::Sn;
-use ccpfs_wire::Message;
+use ccpfs_wire::{LockRef, Message, WritePiece};
 
 const CHANNELS: [&str; 3] = ["control", "callback", "bulk"];
 
@@ -109,19 +109,7 @@ fn frame(frame: &Frame) -> String {
                 locks.iter().map(|l| format!("{} stripe {}", l.lock, l.resource.stripe)).collect();
             format!("Release {}", locks.join(", "))
         }
-        Message::Write { urgent, pieces, releases, .. } => {
-            let pieces: Vec<String> = pieces
-                .iter()
-                .map(|p| format!("stripe {} {} {}", p.resource.stripe, p.extent, short(p.sn)))
-                .collect();
-            let locks: Vec<String> = releases.iter().map(|l| l.lock.to_string()).collect();
-            format!(
-                "Write {}{} releases [{}]",
-                pieces.join(", "),
-                if *urgent { " urgent" } else { "" },
-                locks.join(", ")
-            )
-        }
+        Message::Write { urgent, pieces, releases, .. } => write(*urgent, pieces, releases),
         Message::Read { resource, extent, .. } => format!("Read stripe {} {extent}", resource.stripe),
         Message::ReadReply { stripe_bytes, .. } => format!("ReadReply length {stripe_bytes}"),
         Message::Truncate { resource, length, sn, .. } => {
@@ -150,6 +138,14 @@ fn frame(frame: &Frame) -> String {
         Data::Bytes(bytes) => format!("{text} bytes [{}]", tags(bytes)),
         Data::Late => format!("{text} bytes as the pages are on arrival"),
     }
+}
+
+fn write(urgent: bool, pieces: &[WritePiece], releases: &[LockRef]) -> String {
+    let piece = |p: &WritePiece| format!("stripe {} {} {}", p.resource.stripe, p.extent, short(p.sn));
+    let pieces: Vec<String> = pieces.iter().map(piece).collect();
+    let locks: Vec<String> = releases.iter().map(|l| l.lock.to_string()).collect();
+    let urgent = if urgent { " urgent" } else { "" };
+    format!("Write {}{urgent} releases [{}]", pieces.join(", "), locks.join(", "))
 }
 
 fn tags(bytes: &[Tag]) -> String {

@@ -394,6 +394,7 @@ impl Turn<'_> {
         let world = self.world;
         self.ghost().committed(world, tag, of);
         self.ghost().finished(tag, of);
+        self.step(of, Input::Cut { operation: operation(tag, Number::LOCK, of) })?;
         self.step(of, Input::Finish { operation: operation(tag, Number::LOCK, of) })?;
         self.give_back(tag)
     }
