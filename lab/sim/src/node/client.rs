@@ -87,6 +87,8 @@ pub(crate) struct File {
     /// How many errors of flushes there were, and the last one.
     pub(crate) errors: (u64, i32),
     pub(crate) first_target: u64,
+    /// What the last question for the size found of truncates.
+    pub(crate) cuts: Vec<u64>,
 }
 
 /// The accounts of dirty data.
@@ -147,6 +149,7 @@ impl Client {
                 ranges: RangeLock::default(),
                 errors: (0, 0),
                 first_target: u64::from(target_of(file, 0, targets)),
+                cuts: Vec::new(),
             })
             .collect();
         let settings = engine.config.client;

@@ -10,6 +10,7 @@ use crate::workload::Work;
 use ccpfs_cached_stripe::Input;
 use ccpfs_dlm::client::{Intent, least_restrictive};
 use ccpfs_types::{Extent, LockMode, OperationId, RequestId, Sn};
+use std::cmp::Reverse;
 
 impl Client {
     /// Which stripes a call locks, and how far.
@@ -135,12 +136,12 @@ impl Client {
         match &op.work {
             Work::Call(Call::Read { .. }) => op.to(Phase::Look),
             Work::Call(Call::Truncate { length, .. }) => {
-                let length = *length;
-                // The stripe of the last byte first: the size changes at once, and not bit by bit.
-                let last = length.checked_sub(1).and_then(|last| Extent::with_length(last, 1));
-                let first = last.and_then(|last| self.files[op.file].layout.pieces(last).next());
-                let first = first.map_or(0, |piece| piece.stripe as usize);
-                op.parts.sort_by_key(|part| (part.stripe != first, part.stripe));
+                // The stripe that ends the file first: the size changes at once, and not bit by bit.
+                let (layout, size) = (self.files[op.file].layout, *length);
+                op.parts.sort_by_key(|part| {
+                    let stripe = to_u32(part.stripe);
+                    Reverse(layout.file_size(stripe, layout.stripe_length(stripe, size)))
+                });
                 op.to(Phase::Cut)
             }
             // Nobody else can write now: the size stays what it is until we have written.

@@ -7,6 +7,7 @@ use crate::engine::Engine;
 use crate::history::{Call, Outcome};
 use crate::workload::Work;
 use ccpfs_cached_stripe::Input;
+use ccpfs_namespace::SizeQuestion;
 use ccpfs_types::limits::FILE_BYTES_MAX;
 use ccpfs_types::{Extent, OperationId, RequestId};
 use ccpfs_wire::{Channel, Message, Status};
@@ -16,11 +17,11 @@ const EPROTO: i32 = 71;
 /// EFBIG of Linux.
 const EFBIG: i32 = 27;
 
-/// How a question for the size stands: the stripe that is asked next, and the largest answer so far.
-#[derive(Clone, Copy, Debug, Default)]
+/// How a question for the size stands: the stripe that is asked next in this round, and what was found.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Sizing {
     stripe: usize,
-    size: u64,
+    question: Option<SizeQuestion>,
     errno: Option<i32>,
 }
 
@@ -28,7 +29,9 @@ impl Client {
     /// Our own unflushed data first: what is acknowledged afterwards the server knows when it is asked.
     pub(super) fn size_measure(&mut self, engine: &mut Engine, op: &mut Op, thread: u32) -> Progress {
         let stripe = op.sizing.stripe;
-        if stripe == self.files[op.file].stripes.len() {
+        let file = &self.files[op.file];
+        op.sizing.question.get_or_insert_with(|| SizeQuestion::new(file.layout, &file.cuts));
+        if stripe == file.stripes.len() {
             return op.to(Phase::SizeReplies);
         }
         op.measure = OperationId(self.number(thread));
@@ -47,8 +50,8 @@ impl Client {
             None
         });
         let Some(end) = end else { return Progress::Wait };
-        let size = self.files[op.file].layout.file_size(to_u32(op.sizing.stripe), end);
-        op.sizing.size = op.sizing.size.max(size);
+        let question = op.sizing.question.as_mut().expect("a question is under way");
+        question.has(to_u32(op.sizing.stripe), end);
         op.to(Phase::SizeSend)
     }
 
@@ -83,9 +86,9 @@ impl Client {
             let (_, stripe) =
                 op.asked.iter().find(|(asked, _)| *asked == number).copied().expect("its number was pending");
             match answer {
-                Ok((Message::GlimpseReply { status: Status::Ok, stripe_bytes, .. }, _)) => {
-                    let size = self.files[op.file].layout.file_size(to_u32(stripe), stripe_bytes);
-                    op.sizing.size = op.sizing.size.max(size);
+                Ok((Message::GlimpseReply { status: Status::Ok, stripe_bytes, cuts, .. }, _)) => {
+                    let question = op.sizing.question.as_mut().expect("a question is under way");
+                    question.told(to_u32(stripe), stripe_bytes, cuts);
                 }
                 Ok((Message::GlimpseReply { status: Status::Errno(errno), .. }, _)) | Err(errno) => {
                     op.sizing.errno = Some(errno);
@@ -101,7 +104,14 @@ impl Client {
         if let Some(errno) = op.sizing.errno {
             return Progress::Return(Err(errno));
         }
-        let size = op.sizing.size;
+        let question = op.sizing.question.as_mut().expect("a question is under way");
+        if !question.is_settled() {
+            op.sizing.stripe = 0;
+            op.asked.clear();
+            return op.to(Phase::Size);
+        }
+        self.files[op.file].cuts = question.known().to_vec();
+        let size = question.size();
         op.size = Some(size);
         match op.work {
             Work::Call(Call::Size { .. }) => Progress::Return(Ok(Outcome::Size { length: size })),

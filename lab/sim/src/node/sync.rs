@@ -53,6 +53,9 @@ impl Client {
                 None => return Progress::Wait,
             },
         };
+        if answer.is_none() {
+            self.step(engine, op.file, part.stripe, Input::Cut { operation: part.operation });
+        }
         op.errno = op.errno.or(answer);
         op.pending.clear();
         op.at += 1;
