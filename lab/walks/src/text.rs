@@ -206,6 +206,12 @@ impl Writer {
         texts.join(", ")
     }
 
+    /// How many truncates a shard has taken: counted up from the same number as sequence numbers are, and used for striped
+    /// files only.
+    fn cuts(self, cuts: u64) -> String {
+        if self.stripes > 1 { sn(Sn(cuts)).replacen("sn", "cuts ", 1) } else { String::new() }
+    }
+
     /// The whole message in one line, with what its bulk holds.
     pub(crate) fn message(self, message: &Message, bulk: Option<&Bytes>) -> String {
         let name = message.name().to_owned();
@@ -265,10 +271,7 @@ impl Writer {
             Message::Glimpse { request, resource } => words([name, request.to_string(), of(resource)]),
             Message::GlimpseReply { request, status: how, stripe_bytes, cuts, .. } => {
                 let stripe = format!("stripe {}", size(*stripe_bytes));
-                // They are counted up from the same number as sequence numbers are.
-                let cuts = sn(Sn(*cuts)).replacen("sn", "cuts ", 1);
-                let cuts = if self.stripes > 1 { cuts } else { String::new() };
-                words([name, request.to_string(), status(*how), stripe, cuts])
+                words([name, request.to_string(), status(*how), stripe, self.cuts(*cuts)])
             }
             Message::Ping { request } | Message::Pong { request } | Message::Status { request } => {
                 words([name, request.to_string()])
