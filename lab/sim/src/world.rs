@@ -506,9 +506,8 @@ impl<W: Workload> World<W> {
         };
         let target = index(target) % self.shards.len();
         let slot = &self.clients[index(client)].sessions[target];
-        let Some(connection) = slot.session.as_ref().map(|session| session.connection(channel)) else {
-            return;
-        };
+        let Some(session) = slot.session.as_ref().filter(|session| session.is_ready()) else { return };
+        let connection = session.connection(channel);
         self.disturbed(client);
         self.engine.net.lose(connection);
         for up in [true, false] {

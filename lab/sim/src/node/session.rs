@@ -17,7 +17,8 @@ const UNREACHABLE: i32 = 113;
 /// Pause between two attempts to connect.
 const RETRY_NS: u64 = 5_000_000;
 
-const CHANNELS: [Channel; 3] = [Channel::Control, Channel::Callback, Channel::Bulk];
+/// A connection that is not open yet.
+const UNOPENED: u32 = u32::MAX;
 
 /// The connections between a client process and one shard.
 #[derive(Debug)]
@@ -52,6 +53,10 @@ impl Session {
 
     pub(crate) fn is_ready(&self) -> bool {
         self.welcomes == 3
+    }
+
+    fn opened(&self) -> impl Iterator<Item = u32> + use<> {
+        self.connections.into_iter().filter(|connection| *connection != UNOPENED)
     }
 }
 
@@ -100,14 +105,13 @@ impl Client {
         }
         self.serial += 1;
         let id = ClientId(engine.random.next() | 1);
-        let connections = CHANNELS.map(|channel| engine.net.open(self.node, target, channel, id));
         self.sessions[target as usize].session = Some(Session {
             serial: self.serial,
             number: engine.session_began(self.process, target, id),
             id,
             epoch: 0,
             policy: Policy::SEQDLM,
-            connections,
+            connections: [UNOPENED; 3],
             welcomes: 0,
             opened_ns: engine.now_ns(),
             urgent: VecDeque::new(),
@@ -117,18 +121,33 @@ impl Client {
             requests: Vec::new(),
             heard_ns: engine.now_ns(),
         });
-        for (channel, connection) in CHANNELS.into_iter().zip(connections) {
-            let name = String::new();
-            let hello = Message::Hello { version: PROTOCOL_VERSION, client: id, channel, name };
-            engine.send(connection, true, hello, None, false);
-        }
+        self.open(engine, target, Channel::Control);
     }
 
-    fn welcomed(&mut self, target: u32, serial: u64, policy: Policy, epoch: u64) {
+    /// Opens one connection of a session.
+    fn open(&mut self, engine: &mut Engine, target: u32, channel: Channel) {
+        let Some(session) = self.sessions[target as usize].session.as_mut() else { return };
+        let id = session.id;
+        let slot = match channel {
+            Channel::Control => 0,
+            Channel::Callback => 1,
+            Channel::Bulk => 2,
+        };
+        session.connections[slot] = engine.net.open(self.node, target, channel, id);
+        let hello = Message::Hello { version: PROTOCOL_VERSION, client: id, channel, name: String::new() };
+        engine.send(session.connections[slot], true, hello, None, false);
+    }
+
+    /// A connection is taken: the control connection first, which says whose session it is, then the others.
+    fn welcomed(&mut self, engine: &mut Engine, target: u32, serial: u64, policy: Policy, epoch: u64) {
         let slot = &mut self.sessions[target as usize];
         let Some(session) = slot.session.as_mut().filter(|session| session.serial == serial) else { return };
-        (session.policy, session.epoch) = (policy, epoch);
         session.welcomes += 1;
+        if session.welcomes == 1 {
+            (session.policy, session.epoch) = (policy, epoch);
+            self.open(engine, target, Channel::Callback);
+            return self.open(engine, target, Channel::Bulk);
+        }
         if session.is_ready() {
             slot.since_ns = None;
             for thread in std::mem::take(&mut slot.waiting) {
@@ -146,7 +165,7 @@ impl Client {
         });
         // The server will call it an eviction, unless it was one.
         engine.fault(FaultKind::Disturbed { node: self.process });
-        for connection in session.connections {
+        for connection in session.opened() {
             engine.net.shut(connection, false);
             engine.send_close(connection, true);
         }
@@ -274,7 +293,7 @@ impl Client {
             return self.session_lost(engine, target, serial);
         };
         match message {
-            Message::Welcome { policy, epoch, .. } => self.welcomed(target, serial, policy, epoch),
+            Message::Welcome { policy, epoch, .. } => self.welcomed(engine, target, serial, policy, epoch),
             Message::Refused { .. } => self.session_lost(engine, target, serial),
             Message::Grant { resource, .. }
             | Message::Denied { resource, .. }
@@ -346,7 +365,7 @@ impl Client {
         for target in 0..to_u32(self.sessions.len()) {
             let Some(session) = self.sessions[target as usize].session.take() else { continue };
             self.forget_session(engine, target, &session);
-            for connection in session.connections {
+            for connection in session.opened() {
                 engine.send(connection, true, Message::Goodbye {}, None, false);
                 engine.net.shut(connection, false);
                 engine.send_close(connection, true);
@@ -362,7 +381,7 @@ impl Client {
         for target in 0..self.sessions.len() {
             let Some(session) = self.sessions[target].session.take() else { continue };
             engine.session_ended(session.number);
-            for connection in session.connections {
+            for connection in session.opened() {
                 engine.net.shut(connection, false);
                 // What the kernel had taken may still arrive.
                 engine.send_close(connection, true);
