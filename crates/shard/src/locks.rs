@@ -128,9 +128,11 @@ impl LockTable {
         if self.destroyed.contains(&id) {
             return Err(ESTALE);
         }
-        let lowest = self.lowest_unreleased_sn(id, extent);
-        let granted = self.resources.get(&id).is_some_and(|resource| sn < resource.origin().sn);
-        if granted && lowest.is_some_and(|lowest| lowest <= sn) { Ok(()) } else { Err(EPERM) }
+        let held = self
+            .resources
+            .get(&id)
+            .is_some_and(|resource| sn < resource.origin().sn && resource.is_unreleased(extent, sn));
+        if held { Ok(()) } else { Err(EPERM) }
     }
 
     /// See [`Resource::lowest_unreleased_sn`].

@@ -221,8 +221,9 @@ impl Stripe {
     pub(super) fn settle(&mut self, out: &mut Vec<Effect>) {
         let quiet = |c: &Cancel| {
             c.travels_with.is_none()
-                && self.dirty.overlapping(c.extent).all(|(_, sn)| sn > c.sn)
+                // What is on its way is older, and found first: where locks overlap there may be many of both.
                 && self.in_flight.overlapping(c.extent).all(|(_, sn)| sn > c.sn)
+                && self.dirty.overlapping(c.extent).all(|(_, sn)| sn > c.sn)
         };
         let done: Vec<LockId> =
             self.cancels.iter().filter(|(_, c)| quiet(c)).map(|(lock, _)| *lock).collect();

@@ -33,12 +33,16 @@ impl Resource {
         let Some(next) = Extent::new(from, from.saturating_add(1).min(to)) else { return from };
         let stands = |id| self.stands_against(id, mode);
         let waits = |arrival| self.waits_against(arrival, mode, &Region::WHOLE);
-        let blocked = self.by_extent.overlapping(next).any(|(_, id)| stands(id))
+        let blocked = self.near(mode, next).any(|(_, id)| stands(id))
             || self.waiting_by_extent.overlapping(next).any(|(_, arrival)| waits(arrival));
         if blocked {
             return from;
         }
         let granted = self.by_extent.first_start(from, to, stands).unwrap_or(to);
+        let granted = match mode.is_blind_write() {
+            true => granted,
+            false => self.aside.first_start(from, granted, stands).unwrap_or(granted),
+        };
         self.waiting_by_extent.first_start(from, granted, waits).unwrap_or(granted)
     }
 
@@ -46,8 +50,7 @@ impl Resource {
     fn free_from(&self, to: u64, mode: LockMode) -> u64 {
         let Some(below) = Extent::new(0, to) else { return to };
         let granted = self
-            .by_extent
-            .overlapping(below)
+            .near(mode, below)
             .filter(|(_, id)| self.stands_against(*id, mode))
             .map(|(extent, _)| extent.end());
         let waiting = self

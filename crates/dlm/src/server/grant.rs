@@ -69,7 +69,7 @@ impl Resource {
         loop {
             let mut own = Vec::new();
             let mut by = Vec::new();
-            for (_, id) in self.by_extent.overlapping(region.bounds()) {
+            for (_, id) in self.near(mode, region.bounds()) {
                 let lock = &self.locks[&id];
                 if !lock.region.overlaps(&region) || self.compatible(mode, lock) {
                     continue;
@@ -129,8 +129,7 @@ impl Resource {
             if hurry {
                 out.push(Effect::Revoke { to: lock.holder, lock: *id, wanted });
             }
-            if !lock.awaited {
-                lock.awaited = true;
+            if self.awaited.insert(*id) {
                 out.push(Effect::Arm { lock: *id, holder: lock.holder });
             }
         }
@@ -140,16 +139,18 @@ impl Resource {
     /// may put their flushes off. Whoever comes to wait for one starts its clock again.
     fn stop_clocks(&mut self, extent: Extent, out: &mut Vec<Effect>) {
         let beside: Vec<LockId> = self
-            .by_extent
-            .overlapping(extent)
-            .map(|(_, id)| id)
+            .awaited
+            .iter()
+            .copied()
             .filter(|id| {
                 let lock = &self.locks[id];
-                lock.awaited && lock.phase == Phase::Canceling && !self.is_waited_for(lock)
+                lock.region.bounds().overlaps(extent)
+                    && lock.phase == Phase::Canceling
+                    && !self.is_waited_for(lock)
             })
             .collect();
         for id in beside {
-            self.locks.get_mut(&id).expect("found a moment ago").awaited = false;
+            self.awaited.remove(&id);
             out.push(Effect::Disarm { lock: id });
         }
     }
@@ -184,9 +185,8 @@ impl Resource {
             false => (Phase::Granted, LockState::Granted),
         };
         let early = self
-            .by_extent
-            .overlapping(region.bounds())
-            .any(|(_, id)| self.locks[&id].lowest_sn.is_some() && self.locks[&id].region.overlaps(&region));
+            .all_overlapping(region.bounds())
+            .any(|id| self.locks[&id].lowest_sn.is_some() && self.locks[&id].region.overlaps(&region));
         let (lock, sn) = (self.next.lock, self.next.sn);
         self.next.lock.0 += 1;
         //= protocol.md#I2
@@ -199,19 +199,18 @@ impl Resource {
         };
         //= protocol.md#I1
         debug_assert!(
-            self.by_extent.overlapping(region.bounds()).all(|(_, id)| !self.stands_against(id, mode)),
+            self.near(mode, region.bounds()).all(|(_, id)| !self.stands_against(id, mode)),
             "a lock is granted only where nothing stands against it"
         );
-        self.by_extent.insert(region.bounds(), lock);
         let held = Lock {
             holder: request.from,
             mode,
             region: region.clone(),
             phase,
             lowest_sn,
-            awaited: false,
             urged: false,
         };
+        self.index_of(&held).insert(region.bounds(), lock);
         self.locks.insert(lock, held);
         let granted = GrantedLock {
             lock,
@@ -242,7 +241,7 @@ impl Resource {
         }
         for (arrival, request) in self.waiting.iter().take(64) {
             if let Verdict::Blocked { by, .. } = self.verdict(request, Some(*arrival)) {
-                assert!(by.iter().all(|id| self.locks[id].awaited), "I8 is broken for {request:?}: {by:?}");
+                assert!(by.iter().all(|id| self.awaited.contains(id)), "I8 is broken for {request:?}: {by:?}");
             }
         }
         for (id, a) in &self.locks {

@@ -140,8 +140,6 @@ pub(super) struct Lock {
     pub(super) phase: Phase,
     /// Lowest number under which data may still be on their way: its own, or that of a lock it replaced (I6).
     pub(super) lowest_sn: Option<Sn>,
-    /// Whether somebody waits for its release.
-    pub(super) awaited: bool,
     /// Whether its holder knows that the release itself is waited for.
     pub(super) urged: bool,
 }
@@ -178,7 +176,12 @@ pub struct Resource {
     pub(super) next: Origin,
     next_arrival: u64,
     pub(super) locks: BTreeMap<LockId, Lock>,
+    /// Those that may stand in anybody's way.
     pub(super) by_extent: ExtentIndex<LockId>,
+    /// Those that stand in no blind write's way, however many they are: CANCELING NBW locks, under early grant.
+    pub(super) aside: ExtentIndex<LockId>,
+    /// Those whose release somebody waits for.
+    pub(super) awaited: BTreeSet<LockId>,
     /// Requests by order of arrival.
     pub(super) waiting: BTreeMap<u64, Request>,
     pub(super) waiting_by_extent: ExtentIndex<u64>,
@@ -196,6 +199,8 @@ impl Resource {
             next_arrival: 0,
             locks: BTreeMap::new(),
             by_extent: ExtentIndex::new(),
+            aside: ExtentIndex::new(),
+            awaited: BTreeSet::new(),
             waiting: BTreeMap::new(),
             waiting_by_extent: ExtentIndex::new(),
             upgrading: BTreeMap::new(),
@@ -218,9 +223,17 @@ impl Resource {
                 }
             }
             Input::Release { from, lock } => {
-                if self.locks.get(&lock).is_some_and(|held| held.holder == from) {
+                if let Some(held) = self.locks.get(&lock).filter(|held| held.holder == from) {
+                    let was_aside = self.is_aside(held);
                     let extent = self.remove(lock, out);
-                    self.reconsider(self.waiters_overlapping(extent), out);
+                    let mut arrivals = self.waiters_overlapping(extent);
+                    if was_aside {
+                        // It stood in no blind write's way.
+                        arrivals.retain(|arrival| {
+                            !self.waiting[arrival].mode.is_blind_write() || self.upgrading.contains_key(arrival)
+                        });
+                    }
+                    self.reconsider(arrivals, out);
                 }
             }
             Input::Evict { client } => self.evict(client, out),
@@ -270,7 +283,13 @@ impl Resource {
     //= protocol.md#I6
     #[must_use]
     pub fn lowest_unreleased_sn(&self, extent: Extent) -> Option<Sn> {
-        self.by_extent.overlapping(extent).filter_map(|(_, lock)| self.locks[&lock].lowest_sn).min()
+        self.all_overlapping(extent).filter_map(|lock| self.locks[&lock].lowest_sn).min()
+    }
+
+    /// Whether [`Resource::lowest_unreleased_sn`] is at most `sn`: found without looking at all locks.
+    #[must_use]
+    pub fn is_unreleased(&self, extent: Extent, sn: Sn) -> bool {
+        self.all_overlapping(extent).any(|lock| self.locks[&lock].lowest_sn.is_some_and(|lowest| lowest <= sn))
     }
 
     /// Who holds write locks, GRANTED or CANCELING, that reach above offset `beyond`: whom a glimpse must ask.
@@ -278,9 +297,8 @@ impl Resource {
     pub fn write_holders(&self, beyond: u64) -> Vec<ClientId> {
         let Some(above) = Extent::new(beyond, Extent::EOF) else { return Vec::new() };
         let holders: BTreeSet<ClientId> = self
-            .by_extent
-            .overlapping(above)
-            .filter_map(|(_, lock)| {
+            .all_overlapping(above)
+            .filter_map(|lock| {
                 let lock = &self.locks[&lock];
                 lock.lowest_sn.is_some().then_some(lock.holder)
             })
@@ -324,19 +342,44 @@ impl Resource {
 
     /// Marks a lock CANCELING with a mode that may be lower; its extent if there was such a lock.
     fn canceling(&mut self, from: ClientId, lock: LockId, mode: LockMode) -> Option<Extent> {
-        let held = self.locks.get_mut(&lock).filter(|held| held.holder == from)?;
+        let mut held = self.locks.get(&lock).filter(|held| held.holder == from)?.clone();
+        self.index_of(&held).remove(held.region.bounds(), lock);
         held.phase = Phase::Canceling;
         if held.mode.serves(mode) {
             held.mode = mode;
         }
-        Some(held.region.bounds())
+        let extent = held.region.bounds();
+        self.index_of(&held).insert(extent, lock);
+        self.locks.insert(lock, held);
+        Some(extent)
+    }
+
+    /// Whether a lock stands in no blind write's way.
+    pub(super) fn is_aside(&self, lock: &Lock) -> bool {
+        self.policy.early_grant && lock.phase == Phase::Canceling && lock.mode == LockMode::Nbw
+    }
+
+    /// The index that a lock belongs in.
+    pub(super) fn index_of(&mut self, lock: &Lock) -> &mut ExtentIndex<LockId> {
+        if self.is_aside(lock) { &mut self.aside } else { &mut self.by_extent }
+    }
+
+    /// Locks that overlap `extent` and may stand in the way of `mode`.
+    pub(super) fn near(&self, mode: LockMode, extent: Extent) -> impl Iterator<Item = (Extent, LockId)> + '_ {
+        let aside = (!mode.is_blind_write()).then(|| self.aside.overlapping(extent));
+        self.by_extent.overlapping(extent).chain(aside.into_iter().flatten())
+    }
+
+    /// All locks that overlap `extent`.
+    pub(super) fn all_overlapping(&self, extent: Extent) -> impl Iterator<Item = LockId> + '_ {
+        self.by_extent.overlapping(extent).chain(self.aside.overlapping(extent)).map(|(_, lock)| lock)
     }
 
     pub(super) fn remove(&mut self, lock: LockId, out: &mut Vec<Effect>) -> Extent {
         let held = self.locks.remove(&lock).expect("callers found the lock");
         let extent = held.region.bounds();
-        self.by_extent.remove(extent, lock);
-        if held.awaited {
+        self.index_of(&held).remove(extent, lock);
+        if self.awaited.remove(&lock) {
             out.push(Effect::Disarm { lock });
         }
         extent
