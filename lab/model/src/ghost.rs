@@ -62,16 +62,22 @@ pub struct Ghost {
     pub ops: Vec<Past>,
     /// Last write number granted, by stripe.
     pub granted: Vec<u64>,
+    /// The length of each stripe when it was noted last.
+    pub lengths: Vec<u64>,
 }
 
 impl Ghost {
     /// Nothing has happened.
     #[must_use]
-    pub fn new(ops: usize, stripes: u8) -> Ghost {
+    pub fn new(ops: usize, stripes: u8, length: u8) -> Ghost {
         assert!(ops <= 16, "a set of operations is 16 bits");
         let past =
             Past { phase: Phase::Ahead, doubtful: false, before: 0, lengths: [0; 2], uses: [None, None] };
-        Ghost { ops: vec![past; ops], granted: vec![0; usize::from(stripes)] }
+        Ghost {
+            ops: vec![past; ops],
+            granted: vec![0; usize::from(stripes)],
+            lengths: vec![length.into(); usize::from(stripes)],
+        }
     }
 
     fn past(&mut self, tag: Tag) -> &mut Past {
@@ -225,10 +231,18 @@ impl Ghost {
         Some(u64::from(length))
     }
 
-    /// Notes which lengths are true now, for those who may ask. A cut that its server may have done already may count or not.
+    /// Notes which lengths are true now, for those who may ask. A cut that its server may have done already may count or not. While
+    /// a write lengthens the stripe, who asks may be told any length between the old and the new one: writers are not asked at one
+    /// moment.
     pub fn note_lengths(&mut self, world: &World) {
         for stripe in 0..world.config.stripes {
-            let mut now = self.length(world, stripe).map_or(u8::MAX, |length| 1 << length);
+            let length = self.length(world, stripe);
+            let before =
+                std::mem::replace(&mut self.lengths[usize::from(stripe)], length.unwrap_or_default());
+            let mut now: u8 = match length {
+                Some(length) => (before.min(length)..=length).fold(0, |set, length| set | 1 << length),
+                None => u8::MAX,
+            };
             for (past, _) in self.ops.iter().zip(&world.ops).filter(|(_, info)| info.op.cuts()) {
                 let used = past.uses[usize::from(stripe)];
                 now |=
@@ -242,7 +256,7 @@ impl Ghost {
         }
     }
 
-    /// An operation was told how long a stripe is: so it was at some moment since it began.
+    /// An operation was told how long a stripe is: so it was since it began (see [`Ghost::note_lengths`]).
     pub fn sized(&self, world: &World, tag: Tag, stripe: u8, size: u64) -> Found {
         let lengths = self.ops[usize::from(tag) - 1].lengths[usize::from(stripe)];
         if size < 8 && lengths & 1 << size != 0 {

@@ -155,6 +155,14 @@ pub static CONFIGS: &[Config] = &[
         ..ONE
     },
     Config {
+        name: "size-put-off",
+        about: "a CANCELING holder whose flush is put off knows of bytes that the newer holder does not",
+        nodes: &[&[&[W04]], &[&[W02]], &[&[SZ, SZ]]],
+        length: 0,
+        small: true,
+        ..ONE
+    },
+    Config {
         name: "size-slow-device",
         about: "the size while flushes and cuts are at the device",
         nodes: &[&[&[SZ, R04]], &[&[W24, W02, T3]]],

@@ -247,7 +247,7 @@ impl World {
         let incarnations = config.nodes.len() + usize::from(config.options.loses.is_some());
         let links =
             (0..incarnations * usize::from(config.shards)).map(|_| Arc::new(Link::default())).collect();
-        let ghost = Arc::new(Ghost::new(self.ops.len(), config.stripes));
+        let ghost = Arc::new(Ghost::new(self.ops.len(), config.stripes, config.length));
         let mut state =
             State { nodes: nodes.collect(), servers: servers.collect(), links, ghost, broken: None };
         for node in 0..config.nodes.len() {
