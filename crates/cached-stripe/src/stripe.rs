@@ -9,6 +9,8 @@ use ccpfs_types::{Extent, OperationId, ResourceId, Sn};
 use ccpfs_wire::{Channel, LockRef, Message, Status};
 use ccpfs_writeback as writeback;
 
+/// Number of a [`Message::GlimpseAsk`] whose answer is not looked at, but that it comes.
+const SIGN_OF_LIFE: u64 = 0;
 /// A server that does not keep to the protocol (errno of Linux).
 const EPROTO: i32 = 71;
 
@@ -206,6 +208,10 @@ impl CachedStripe {
             }
             Message::Revoke { resource, lock, wanted } if resource == ours => {
                 self.locks_step(dlm::Input::Revoked { lock, wanted });
+            }
+            // Who only wants a sign of life does not wait for the flush that keeps this client waiting, too.
+            Message::GlimpseAsk { glimpse: SIGN_OF_LIFE, resource } if resource == ours => {
+                self.waits.glimpse(SIGN_OF_LIFE, None);
             }
             Message::GlimpseAsk { glimpse, resource } if resource == ours => {
                 self.waits.glimpse(glimpse, self.cache.last_leaving());

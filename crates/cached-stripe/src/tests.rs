@@ -172,6 +172,18 @@ fn a_glimpse_is_answered_only_after_a_flush_that_carries_a_release() {
     assert_eq!(step(&mut stripe, answered(9, None)), [forgotten, told(3, 0, 101), measured]);
 }
 
+//= protocol.md#I8 type=test
+#[test]
+fn regression_a_sign_of_life_is_given_although_a_flush_that_carries_a_release_is_unanswered() {
+    let mut stripe = begun();
+    write(&mut stripe, 1, LockMode::Nbw, extent(0, 10));
+    step(&mut stripe, revoke(1, LockMode::Pr));
+    step(&mut stripe, take(9, true));
+    assert_eq!(step(&mut stripe, ask(3)), []);
+    // The device behind the server is slow, and the server wonders whether this client is alive.
+    assert_eq!(step(&mut stripe, ask(0)), [told(0, 10, 101)]);
+}
+
 #[test]
 fn a_glimpse_waits_for_no_flush_that_was_taken_after_it() {
     let mut stripe = begun();
