@@ -110,7 +110,9 @@ fn failure(violation: checkers::Violation) -> Failure {
 fn patience_ns(plan: &Plan) -> u64 {
     let (client, server) = (plan.config.client, plan.config.server);
     let slowest = client.server_timeout_ns.max(client.connect_timeout_ns).max(server.revoke_timeout_ns);
-    40 * slowest
+    // A slow device moves everything by and by, in small flushes.
+    let disk = plan.config.disk;
+    40 * slowest + 800 * (disk.latency_ns + disk.jitter_ns)
 }
 
 fn duration_ns(kind: FaultPlan) -> u64 {
@@ -122,7 +124,10 @@ fn duration_ns(kind: FaultPlan) -> u64 {
         | FaultPlan::KillServer { for_ns, .. }
         | FaultPlan::LosePower { for_ns, .. }
         | FaultPlan::DeviceErrors { for_ns, .. } => for_ns,
-        FaultPlan::Cut { .. } | FaultPlan::Shrink { .. } | FaultPlan::Reclaim { .. } => 0,
+        FaultPlan::Cut { .. }
+        | FaultPlan::Leave { .. }
+        | FaultPlan::Shrink { .. }
+        | FaultPlan::Reclaim { .. } => 0,
     }
 }
 

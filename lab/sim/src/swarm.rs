@@ -53,7 +53,7 @@ fn config(random: &mut Random) -> Config {
     };
     let disk = DiskConfig {
         latency_ns: *random.pick(&[1, 20, 200]) * MICROSECOND,
-        jitter_ns: *random.pick(&[0, 20, 500]) * MICROSECOND,
+        jitter_ns: *random.pick(&[0, 20, 500, 500, 40_000]) * MICROSECOND,
         ..DiskConfig::default()
     };
     Config { sizes, files, policy: policy(random), client: client(random), server: server(random), net, disk }
@@ -169,7 +169,7 @@ fn faults(plan: &mut Plan, random: &mut Random) {
     if random.chance(400) {
         return;
     }
-    let kinds: Vec<u64> = (0..8).filter(|_| random.chance(350)).collect();
+    let kinds: Vec<u64> = (0..9).filter(|_| random.chance(350)).collect();
     if kinds.is_empty() {
         return;
     }
@@ -197,6 +197,7 @@ fn fault(kind: u64, plan: &Plan, random: &mut Random) -> FaultPlan {
         4 => FaultPlan::CrashClient { client, for_ns },
         5 => FaultPlan::KillServer { server, for_ns },
         6 => FaultPlan::LosePower { server, for_ns },
+        7 => FaultPlan::Leave { client },
         _ => FaultPlan::DeviceErrors { per_mille: *random.pick(&[50, 300, 1000]), for_ns: for_ns / 10 },
     }
 }

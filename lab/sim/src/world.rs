@@ -469,6 +469,12 @@ impl<W: Workload> World<W> {
                 self.engine.device_errors_per_mille = per_mille;
                 self.engine.clock.at(now + for_ns, Event::DeviceHeals);
             }
+            FaultPlan::Leave { client } => {
+                let client = &mut self.clients[index(client)];
+                if client.up && client.frozen_until_ns <= now {
+                    client.leave(&mut self.engine);
+                }
+            }
             FaultPlan::Shrink { client } => {
                 let client = &mut self.clients[index(client)];
                 if client.up && client.frozen_until_ns <= now {

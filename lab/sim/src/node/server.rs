@@ -206,8 +206,8 @@ impl ShardNode {
         if !goodbye {
             let (node, server) = (engine.process_of(client, peer.node), self.target);
             engine.fault(FaultKind::ClientEvicted { node, server });
-            engine.client_session_ended(client);
         }
+        engine.client_session_ended(client);
         let target = self.target;
         engine.tell(|observer, at| observer.evicted(at, target, client));
         self.put(engine, Input::Parted { client, goodbye });

@@ -363,7 +363,10 @@ impl Client {
     /// Says goodbye on every connection: the server forgets the locks without calling it an eviction.
     pub(crate) fn leave(&mut self, engine: &mut Engine) {
         for target in 0..to_u32(self.sessions.len()) {
-            let Some(session) = self.sessions[target as usize].session.take() else { continue };
+            let Some(session) = self.sessions[target as usize].session.take_if(|session| session.is_ready())
+            else {
+                continue;
+            };
             self.forget_session(engine, target, &session);
             for connection in session.opened() {
                 engine.send(connection, true, Message::Goodbye {}, None, false);

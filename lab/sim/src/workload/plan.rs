@@ -116,6 +116,11 @@ faults! {
         /// For how long, nanoseconds.
         for_ns,
     }
+    /// A client ends its sessions in order, in the middle of everything; what is dirty is lost.
+    Leave = "leave" {
+        /// The client node.
+        client,
+    }
     /// A client gives back its unused locks.
     Shrink = "shrink" {
         /// The client node.
@@ -137,6 +142,7 @@ impl FaultPlan {
             | FaultPlan::Partition { client, .. }
             | FaultPlan::FreezeClient { client, .. }
             | FaultPlan::CrashClient { client, .. }
+            | FaultPlan::Leave { client }
             | FaultPlan::Shrink { client }
             | FaultPlan::Reclaim { client } => *client %= clients,
             FaultPlan::FreezeServer { .. }
