@@ -59,6 +59,24 @@ release() {
     cargo build --quiet --release --workspace --exclude xtask --exclude ccpfs-e2e
 }
 
+# Every world of the model checker's table, each for a bounded time.
+model() {
+    cargo run --quiet --release -p ccpfs-model -- --fail-fast --states-max 250000 --seconds-max 20
+}
+
+# Random worlds with faults and all checkers: as many seeds as fit into a few minutes of a slow machine.
+exploration() {
+    "$target/release/ccpfs" sim explore --seeds "${CCPFS_SEEDS:-20000}"
+}
+
+# The figures in small: that every run of the page still works, not what it finds.
+figures() {
+    local out
+    out=$(mktemp -d)
+    "$target/release/ccpfs" sim figures --quick --out "$out" && test -s "$out/index.html"
+    rm -rf "$out"
+}
+
 end_to_end() {
     CCPFS_BIN_DIR=$target/release cargo test --quiet -p ccpfs-e2e
 }
@@ -75,3 +93,7 @@ step "bare metal" bare_metal
 step "tests" cargo test --quiet --workspace --exclude ccpfs-e2e
 step "release build" release
 step "end-to-end tests" end_to_end
+step "model checker" model
+step "exploration" exploration
+step "figures" figures
+step "canaries" cargo xtask canaries
