@@ -4,6 +4,7 @@ use crate::bench::BenchCommand;
 use crate::cluster::{DownArguments, StatusArguments, UpArguments};
 use crate::exec::ExecArguments;
 use crate::server::ServerArguments;
+use crate::sim::SimCommand;
 use crate::stripe::StripeCommand;
 use ccpfs_wire::version::PROTOCOL_VERSION;
 use clap::{Parser, Subcommand};
@@ -50,6 +51,9 @@ pub(crate) enum Command {
     /// Measure.
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Simulate a whole cluster in one process: search for errors, reproduce the figures of SeqDLM's paper.
+    #[command(subcommand)]
+    Sim(SimCommand),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.

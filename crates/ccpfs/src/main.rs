@@ -6,6 +6,7 @@ mod cluster;
 mod exec;
 mod failure;
 mod server;
+mod sim;
 mod stripe;
 mod sys;
 
@@ -45,6 +46,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Exec(arguments) => exec::run(&arguments),
         Command::Stripe(command) => stripe::run(&command),
         Command::Bench(command) => bench::run(command),
+        Command::Sim(command) => sim::run(&command),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "ccpfs", &mut std::io::stdout());
             Ok(())

@@ -1,10 +1,10 @@
 //! The page of all figures: one HTML file that needs nothing else.
 
+use crate::figures::Report;
 use crate::figures::explain::Explanation;
 use crate::figures::hardware::{PARAMETERS, SETTINGS, Source};
 use crate::figures::paper::{self, Claim, Unit};
 use crate::figures::result::{Figure, Table, number};
-use crate::figures::{Report, Size};
 use crate::plot::{draw, escape};
 use std::fmt::Write as _;
 
@@ -84,9 +84,9 @@ pub fn page(report: &Report) -> String {
 }
 
 fn introduction(html: &mut String, report: &Report) {
-    let size = match report.size {
-        Size::Full => "",
-        Size::Quick => " <b>This is the quick version: smaller runs, other numbers.</b>",
+    let size = match report.size.part {
+        1 => String::new(),
+        part => format!(" <b>Smaller runs: clients make one of {part} of the paper's writes.</b>"),
     };
     let near = comparisons(&report.figures).iter().filter(|one| one.is_near()).count();
     let all = comparisons(&report.figures).len();
@@ -253,7 +253,7 @@ mod tests {
             figures: vec![figure],
             sensitivity: None,
             explanations: Vec::new(),
-            size: Size::Quick,
+            size: Size::QUICK,
             events: 5,
             simulation_s: 1.0,
         }
@@ -267,7 +267,7 @@ mod tests {
             "13.0×",
             "1.01",
             "text &lt;here&gt;",
-            "quick version",
+            "one of 32",
             "213 kOPS",
             "given",
             "derived",

@@ -20,7 +20,7 @@ fn seqdlm() -> Manager {
 
 /// Writes of each client: 4,000, as the paper says.
 fn writes(size: Size) -> u64 {
-    size.pick(4000, 200)
+    size.of(4000, 50)
 }
 
 // ---------------------------------------------------------------------------------------------- Fig. 17
@@ -233,7 +233,7 @@ pub(super) fn two_stripes(at: usize, block: u64, writes: u64) -> Spec {
 }
 
 fn two_stripe_writes(size: Size) -> u64 {
-    size.pick(1000, 100)
+    size.of(1000, 50)
 }
 
 /// The runs of Fig. 19.

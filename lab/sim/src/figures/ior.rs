@@ -33,7 +33,7 @@ const FIG4: [(&str, fn(u64, u64) -> Pattern); 3] = [
 ];
 
 fn spec4(size: Size, at: usize, block: u64) -> Spec {
-    let pattern = (FIG4[at].1)(block, size.pick(GIB, GIB / 16) / block);
+    let pattern = (FIG4[at].1)(block, size.of(GIB, GIB / 64) / block);
     let array = Hardware::default().with(Knob::DeviceRate, 2e9, "a disk array of 2 GB/s");
     Spec { dirty_bytes_max: 2 * GIB, hardware: array, ..Spec::new(policy("lustre"), pattern, CLIENTS) }
 }
@@ -56,7 +56,7 @@ pub(super) fn figure4(size: Size, runs: &Outcomes) -> Figure {
         text: vec![format!(
             "{CLIENTS} clients write {} each into files of one stripe under DLM-Lustre; a device of 2 GB/s, at most 2 GiB of \
              dirty data per client. The paper measured Lustre itself on other machines and states no numbers: compare shapes.",
-            bytes(size.pick(GIB, GIB / 16))
+            bytes(size.of(GIB, GIB / 64))
         )],
         plots: vec![Plot {
             title: "Write bandwidth".to_owned(),
@@ -76,7 +76,7 @@ pub(super) fn figure4(size: Size, runs: &Outcomes) -> Figure {
 
 /// Bytes that each client of IOR writes: 2 GB in the paper.
 fn client_bytes(size: Size) -> u64 {
-    size.pick(2 * GIB, GIB / 16)
+    size.of(2 * GIB, GIB / 64)
 }
 
 fn segmented(size: Size, manager: &str, block: u64) -> Spec {
@@ -294,7 +294,7 @@ pub(super) fn hard(manager: &str, block: u64, stripes: u32, bytes: u64) -> Spec 
 }
 
 fn hard_bytes(size: Size) -> u64 {
-    size.pick(2 * GIB, GIB / 64)
+    size.of(2 * GIB, GIB / 128)
 }
 
 /// Ours beside the paper's three.

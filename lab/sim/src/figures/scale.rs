@@ -11,8 +11,7 @@ const BLOCKS: [u64; 2] = [64 * 1024, 47_008];
 
 /// Writes of each client: fewer where there are many, so that a run stays short.
 fn writes(size: Size, clients: u64) -> u64 {
-    let calls = size.pick(200_000, 20_000);
-    (calls / clients).clamp(size.pick(16, 2), 2_000)
+    (size.of(200_000, 20_000) / clients).clamp(size.of(16, 2), 2_000)
 }
 
 fn spec(size: Size, block: u64, clients: u64, stripes: u32) -> Spec {

@@ -16,12 +16,12 @@ const KIB: u64 = 1024;
 
 /// Writes of each client in the runs of Figs. 18 and 19(b) here: enough for the rates, which do not depend on it.
 fn writes(size: Size) -> u64 {
-    size.pick(500, 50)
+    size.of(500, 50)
 }
 
 /// Bytes of each client in the runs of Figs. 20 and 21 here.
 fn bytes(size: Size) -> u64 {
-    size.pick(512 << 20, 16 << 20)
+    size.of(512 << 20, 16 << 20)
 }
 
 const HEADLINES: [Headline; 9] = [

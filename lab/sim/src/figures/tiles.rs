@@ -9,9 +9,14 @@ use super::{Size, measured};
 const STRIPES: [u32; 5] = [1, 2, 4, 8, 16];
 const CLIENTS: u64 = 96;
 
+/// Pixels of a side: 20,480 in the paper, less for a part of its bytes.
+fn side(size: Size) -> u64 {
+    20_480 / size.part.isqrt()
+}
+
 /// One run; the paper's tiles have sides of 20,480 pixels.
 pub(super) fn spec(size: Size, manager: Manager, stripes: u32) -> Spec {
-    let pattern = Pattern::Tiles { columns: 8, rows: 12, side: size.pick(20_480, 2_048), overlap: 100 };
+    let pattern = Pattern::Tiles { columns: 8, rows: 12, side: side(size), overlap: 100 };
     Spec { stripes, ..Spec::new(manager, pattern, CLIENTS) }
 }
 
@@ -39,7 +44,7 @@ pub(super) fn figure(size: Size, runs: &Outcomes) -> Figure {
     }
     let [seqdlm, datatype] = managers().map(|(_, manager)| manager);
     let ratio = |stripes| over(of(seqdlm, stripes).bandwidth(), of(datatype, stripes).bandwidth());
-    let side = size.pick("20,480", "2,048");
+    let side = side(size);
     let mut bars = Vec::new();
     for stripes in STRIPES {
         bars.push((format!("SeqDLM\n{stripes}"), of(seqdlm, stripes)));

@@ -18,11 +18,7 @@ const MANAGERS: [(&str, &str); 2] = [("SeqDLM", "seqdlm-page"), ("DLM-Lustre", "
 /// One run, by its place among the shapes.
 pub(super) fn spec(size: Size, manager: &str, shape: usize, stripes: u32) -> Spec {
     let (block, iterations) = SHAPES[shape];
-    let pattern = Pattern::Particles {
-        block,
-        iterations: size.pick(iterations, iterations / 16),
-        processes: PROCESSES,
-    };
+    let pattern = Pattern::Particles { block, iterations: size.of(iterations, 1), processes: PROCESSES };
     Spec { stripes, threads: THREADS, ..Spec::new(policy(manager), pattern, CLIENTS) }
 }
 
@@ -86,7 +82,7 @@ pub(super) fn figure24(size: Size, runs: &Outcomes) -> Figure {
              {PROCESSES} processes by turns. Of HDF5 only the writes are simulated, not its metadata; iterations are not \
              synchronised.{}",
             CLIENTS * PROCESSES,
-            size.pick("", " A sixteenth of the iterations.")
+            if size.part > 1 { format!(" One of {} of the iterations.", size.part) } else { String::new() }
         )],
         plots: vec![plot(0), plot(1)],
         tables: vec![details(&rows)],
