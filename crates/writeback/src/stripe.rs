@@ -211,8 +211,9 @@ impl Stripe {
     pub fn step(&mut self, input: Input, out: &mut Vec<Effect>) {
         match input {
             Input::Written { extent, sn } => {
+                let covers = self.dirty.overlapping(extent).next().is_some();
                 self.written(extent, sn);
-                if !self.cancels.is_empty() {
+                if covers && !self.cancels.is_empty() {
                     // The last bytes of a canceled lock may have been overwritten under a newer one: nothing left to flush.
                     self.settle(out);
                 }

@@ -63,11 +63,18 @@ impl Resource {
 
     /// The rule of ANCHORS S5.
     fn expanded_as_lustre(&self, base: Extent, mode: LockMode) -> Extent {
-        let granted = self.locks.values().filter(|lock| !mode.compatible(lock.mode, lock.state())).count();
+        // More than these need not be counted.
+        let granted = self
+            .locks
+            .values()
+            .filter(|lock| !mode.compatible(lock.mode, lock.state()))
+            .take(LUSTRE_CONTENDED + 1)
+            .count();
         let waiting = self
             .waiting
             .values()
             .filter(|other| !mode.compatible(other.mode, ccpfs_types::LockState::Granted))
+            .take(LUSTRE_CONTENDED + 1)
             .count();
         let start = match granted == 0 && waiting <= LUSTRE_DOWNWARD {
             true => self.free_from(base.start(), mode),
