@@ -65,6 +65,10 @@ impl<E> Clock<E> {
     }
 
     /// Goes on to the next event.
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "time does not end: more may be put in after the last one"
+    )]
     pub fn next(&mut self) -> Option<E> {
         let Reverse((at_ns, _, slot)) = self.heap.pop()?;
         self.now_ns = at_ns;

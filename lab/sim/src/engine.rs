@@ -6,7 +6,7 @@ use crate::config::Config;
 use crate::history::{Fault, FaultKind, History, Loss, Moment, OpId, Operation, Session, StripeUse};
 use crate::net::{Bulk, Frame, Net, Payload, Travel};
 use crate::random::Random;
-use crate::workload::Work;
+use crate::workload::{Thread, Work};
 use ccpfs_shard::TaskId;
 use ccpfs_types::{ClientId, Layout};
 use ccpfs_wire::{Message, decode_batch, encode_into};
@@ -78,6 +78,15 @@ pub(crate) enum Who {
     World,
 }
 
+/// A call that has returned, and how.
+pub(crate) struct Returned {
+    pub(crate) of: Thread,
+    /// The life of the client's process.
+    pub(crate) life: u32,
+    pub(crate) work: Work,
+    pub(crate) result: Result<u64, i32>,
+}
+
 /// What all nodes share.
 pub(crate) struct Engine {
     pub(crate) config: Config,
@@ -98,8 +107,8 @@ pub(crate) struct Engine {
     pub(crate) complaint: Option<String>,
     /// Of a thousand device tasks, so many fail.
     pub(crate) device_errors_per_mille: u64,
-    /// Calls that have returned since the applications were told: node, life, thread, what, how.
-    pub(crate) returned: Vec<(u32, u32, u32, Work, Result<u64, i32>)>,
+    /// Calls that have returned since the applications were told.
+    pub(crate) returned: Vec<Returned>,
     /// Calls that have got all their locks since the applications were told: node and thread. Only without contents.
     pub(crate) locked: Vec<(u32, u32)>,
     /// Checks each step, if contents are kept.

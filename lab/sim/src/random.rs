@@ -24,6 +24,7 @@ impl Random {
     }
 
     /// 64 random bits.
+    #[allow(clippy::should_implement_trait, reason = "a stream without an end is no iterator")]
     pub fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.state)

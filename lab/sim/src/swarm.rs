@@ -56,7 +56,14 @@ fn config(random: &mut Random) -> Config {
         jitter_ns: *random.pick(&[0, 20, 500, 500, 40_000]) * MICROSECOND,
         ..DiskConfig::default()
     };
-    Config { sizes, files, policy: policy(random), client: client(random), server: server(random), net, disk }
+    let mut client = client(random);
+    if disk.jitter_ns > 10 * MILLISECOND {
+        // A flush takes longer than the revocation timeout. Many of them one after the other would use up even the patience that
+        // a server has with clients that answer.
+        client.flush_bytes_max = 1 << 20;
+        client.flush_pieces_max = 1024;
+    }
+    Config { sizes, files, policy: policy(random), client, server: server(random), net, disk }
 }
 
 fn policy(random: &mut Random) -> Policy {

@@ -1,15 +1,17 @@
 //! A world: clients, servers, and the loop that lets things happen one after the other.
 
+mod faults;
+mod finals;
+
 use crate::config::Config;
-use crate::engine::{ClientEvent, Engine, Event, Who};
-use crate::history::{Contents, FaultKind, FileShape, History};
+use crate::engine::{ClientEvent, Engine, Event, Returned};
+use crate::history::{FileShape, History};
 use crate::net::{Frame, Payload};
-use crate::node::client::{Client, file_id, target_of};
+use crate::node::client::{Client, target_of};
 use crate::node::server::ShardNode;
-use crate::workload::plan::{FaultPlan, PlannedFault};
+use crate::workload::plan::PlannedFault;
 use crate::workload::{Next, Thread, Work, Workload};
-use ccpfs_types::{Extent, ResourceId};
-use ccpfs_wire::{Channel, Message};
+use ccpfs_wire::Message;
 
 /// How a thread of the applications stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -418,206 +420,15 @@ impl<W: Workload> World<W> {
         for (client, thread) in std::mem::take(&mut self.engine.locked) {
             self.workload.locked(Thread { client, thread }, now);
         }
-        for (client, life, thread, work, result) in std::mem::take(&mut self.engine.returned) {
+        for Returned { of, life, work, result } in std::mem::take(&mut self.engine.returned) {
             if self.over {
                 continue;
             }
-            let of = Thread { client, thread };
             self.workload.returned(of, &work, result, now);
-            if self.clients[client as usize].life == life {
+            if self.clients[of.client as usize].life == life {
                 self.ask_application(of);
             }
         }
-    }
-
-    // ------------------------------------------------------------------ faults
-
-    fn strike(&mut self, kind: FaultPlan) {
-        self.engine.note(Who::World, || format!("fault: {kind:?}"));
-        let now = self.engine.now_ns();
-        let servers = self.engine.config.sizes.servers;
-        let kind = kind.within(self.engine.config.sizes.clients);
-        match kind {
-            FaultPlan::Cut { client, target, channel } => self.cut(client, target, channel),
-            FaultPlan::Partition { client, server, for_ns } => {
-                self.disturbed(client);
-                self.engine.net.partition(number(client), number(server % servers), now + for_ns);
-            }
-            FaultPlan::FreezeClient { client, for_ns } => {
-                self.disturbed(client);
-                let client = &mut self.clients[index(client)];
-                client.frozen_until_ns = client.frozen_until_ns.max(now + for_ns);
-            }
-            FaultPlan::FreezeServer { server, for_ns } => {
-                for shard in self.shards_of(server) {
-                    self.engine.fault(FaultKind::ServerDisturbed { server: number(shard as u64) });
-                    let shard = &mut self.shards[shard];
-                    shard.frozen_until_ns = shard.frozen_until_ns.max(now + for_ns);
-                }
-            }
-            FaultPlan::CrashClient { client, for_ns } => {
-                let node = &mut self.clients[index(client)];
-                if node.up {
-                    self.engine.fault(FaultKind::ClientCrashed { node: node.process });
-                    node.crash(&mut self.engine);
-                    self.engine.clock.at(now + for_ns, Event::ClientBack { node: number(client) });
-                }
-            }
-            FaultPlan::KillServer { server, for_ns } => self.kill_server(server, for_ns, false),
-            FaultPlan::LosePower { server, for_ns } => self.kill_server(server, for_ns, true),
-            FaultPlan::DeviceErrors { per_mille, for_ns } => {
-                self.engine.device_errors_per_mille = per_mille;
-                self.engine.clock.at(now + for_ns, Event::DeviceHeals);
-            }
-            FaultPlan::Leave { client } => {
-                let client = &mut self.clients[index(client)];
-                if client.up && client.frozen_until_ns <= now {
-                    client.leave(&mut self.engine);
-                }
-            }
-            FaultPlan::Shrink { client } => {
-                let client = &mut self.clients[index(client)];
-                if client.up && client.frozen_until_ns <= now {
-                    client.shrink(&mut self.engine);
-                    client.wake(&mut self.engine);
-                }
-            }
-            FaultPlan::Reclaim { client } => {
-                let client = &mut self.clients[index(client)];
-                if client.up && client.frozen_until_ns <= now {
-                    client.reclaim(&mut self.engine);
-                    client.wake(&mut self.engine);
-                }
-            }
-        }
-    }
-
-    fn disturbed(&mut self, client: u64) {
-        let node = self.clients[index(client)].process;
-        self.engine.fault(FaultKind::Disturbed { node });
-    }
-
-    /// The shards of a server.
-    fn shards_of(&self, server: u64) -> std::ops::Range<usize> {
-        let per = index(self.engine.config.sizes.shards);
-        let server = index(server % self.engine.config.sizes.servers);
-        server * per..(server + 1) * per
-    }
-
-    fn cut(&mut self, client: u64, target: u64, channel: u64) {
-        let channel = match channel {
-            0 => Channel::Control,
-            1 => Channel::Callback,
-            _ => Channel::Bulk,
-        };
-        let target = index(target) % self.shards.len();
-        let slot = &self.clients[index(client)].sessions[target];
-        let Some(session) = slot.session.as_ref().filter(|session| session.is_ready()) else { return };
-        let connection = session.connection(channel);
-        self.disturbed(client);
-        self.engine.net.lose(connection);
-        for up in [true, false] {
-            let after = self.engine.jitter(self.engine.config.net.latency_ns * 20);
-            self.engine.clock.at(self.engine.now_ns() + after, Event::Broken { connection, up });
-        }
-    }
-
-    fn kill_server(&mut self, server: u64, for_ns: u64, power: bool) {
-        let server = server % self.engine.config.sizes.servers;
-        let shards = self.shards_of(server);
-        if self.shards[shards.start].machine.is_none() {
-            return;
-        }
-        for shard in shards {
-            let server = number(shard as u64);
-            let kind = if power {
-                FaultKind::ServerLostPower { server }
-            } else {
-                FaultKind::ServerKilled { server }
-            };
-            self.engine.fault(kind);
-            let shard = &mut self.shards[shard];
-            shard.crash(&mut self.engine);
-            if power {
-                shard.disk.crash();
-            } else {
-                shard.disk.abandon();
-            }
-        }
-        let server = number(server);
-        self.engine.clock.at(self.engine.now_ns() + for_ns, Event::ServerBack { server });
-    }
-
-    fn server_back(&mut self, server: u32) {
-        for shard in self.shards_of(u64::from(server)) {
-            self.engine.fault(FaultKind::ServerRestarted { server: number(shard as u64) });
-            self.shards[shard].start(&self.engine);
-            self.shards[shard].frozen_until_ns = 0;
-            if self.engine.observer.is_some() {
-                self.shards[shard].observe_return(&mut self.engine);
-            }
-        }
-    }
-
-    fn client_back(&mut self, node: u32) {
-        let life = self.clients[node as usize].life;
-        let threads = number(self.engine.config.sizes.threads);
-        self.clients[node as usize] = Client::new(&mut self.engine, node, life, threads);
-        let now = self.engine.now_ns();
-        for thread in 0..threads {
-            if self.standings[self.index(Thread { client: node, thread })] == Standing::Busy {
-                self.engine.client_event(now, node, life, ClientEvent::Next { thread });
-            }
-        }
-    }
-
-    /// No more faults and no more luck: what is planned later does not happen, and what was delayed at random no longer is.
-    pub fn calm(&mut self) {
-        self.engine.note(Who::World, || String::from("calm"));
-        self.engine.stormy = false;
-        self.engine.net.calm();
-        self.engine.device_errors_per_mille = 0;
-    }
-
-    /// What the devices hold of each file.
-    pub(crate) fn look_at_devices(&mut self) {
-        let layouts = self.engine.layouts.clone();
-        let mut finals = Vec::new();
-        for (file, layout) in (0_u32..).zip(layouts) {
-            let mut contents = Contents::default();
-            for stripe in 0..layout.stripe_count() {
-                let target = target_of(file, stripe, number(self.shards.len() as u64));
-                let disk = &self.shards[target as usize].disk;
-                let resource = ResourceId { file: file_id(file), stripe };
-                let length = disk.length(resource);
-                contents.length = contents.length.max(layout.file_size(stripe, length));
-                for (extent, tag) in disk.read(resource, Extent::WHOLE) {
-                    let Some(id) = tag.checked_sub(1) else { continue };
-                    put_into_file(&mut contents, layout, stripe, extent, crate::history::OpId(id));
-                }
-            }
-            finals.push(contents);
-        }
-        if let Some(history) = self.engine.history.as_mut() {
-            history.finals = finals;
-        }
-    }
-}
-
-/// Enters bytes of a stripe where they belong in the file.
-fn put_into_file(
-    contents: &mut Contents,
-    layout: ccpfs_types::Layout,
-    stripe: u32,
-    extent: Extent,
-    id: crate::history::OpId,
-) {
-    let mut at = extent.start();
-    while at < extent.end() {
-        let end = extent.end().min((at / layout.stripe_bytes() + 1) * layout.stripe_bytes());
-        let place = Extent::with_length(layout.file_offset(stripe, at), end - at);
-        contents.bytes.insert(place.expect("some bytes"), id);
-        at = end;
     }
 }
 

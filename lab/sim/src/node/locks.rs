@@ -59,7 +59,7 @@ impl Client {
                 })
                 .collect();
         }
-        let Some(part) = op.parts.get(op.locked) else { return op.to(Phase::Locked) };
+        let Some(part) = op.parts.get(op.locked) else { return op.enter(Phase::Locked) };
         let (stripe, extent) = (part.stripe, part.extent);
         let target = self.target(op.file, stripe);
         if let Some(Some(errno)) = self.take_session(thread, target) {
@@ -81,7 +81,7 @@ impl Client {
             try_only: false,
         };
         self.step(engine, op.file, stripe, acquire);
-        op.to(Phase::Answer)
+        op.enter(Phase::Answer)
     }
 
     pub(super) fn lock_answer(&mut self, engine: &mut Engine, thread: u32, op: &mut Op) -> Progress {
@@ -123,7 +123,7 @@ impl Client {
                     let used = crate::history::StripeUse { stripe, session, sn, order: 0 };
                     engine.took_effect(op.id, used);
                 }
-                op.to(Phase::Lock)
+                op.enter(Phase::Lock)
             }
         }
     }
@@ -134,7 +134,7 @@ impl Client {
             engine.locked.push((self.node, thread));
         }
         match &op.work {
-            Work::Call(Call::Read { .. }) => op.to(Phase::Look),
+            Work::Call(Call::Read { .. }) => op.enter(Phase::Look),
             Work::Call(Call::Truncate { length, .. }) => {
                 // The stripe that ends the file first: the size changes at once, and not bit by bit.
                 let (layout, size) = (self.files[op.file].layout, *length);
@@ -142,13 +142,13 @@ impl Client {
                     let stripe = to_u32(part.stripe);
                     Reverse(layout.file_size(stripe, layout.stripe_length(stripe, size)))
                 });
-                op.to(Phase::Cut)
+                op.enter(Phase::Cut)
             }
             // Nobody else can write now: the size stays what it is until we have written.
-            Work::Call(Call::Append { .. }) => op.to(Phase::Size),
+            Work::Call(Call::Append { .. }) => op.enter(Phase::Size),
             Work::Call(Call::Write { .. } | Call::Size { .. } | Call::Fsync { .. })
             | Work::WriteList { .. }
-            | Work::Flush { .. } => op.to(Phase::Copy),
+            | Work::Flush { .. } => op.enter(Phase::Copy),
         }
     }
 

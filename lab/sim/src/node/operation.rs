@@ -3,10 +3,10 @@
 use super::client::{Client, EIO, Note};
 use super::read::Fetch;
 use super::stripe::to_u32;
-use crate::engine::{ClientEvent, Engine};
+use crate::engine::{ClientEvent, Engine, Returned};
 use crate::history::{Call, OpId, Outcome};
 use crate::net::{Tag, transfer_ns};
-use crate::workload::Work;
+use crate::workload::{Thread, Work};
 use ccpfs_types::limits::FILE_BYTES_MAX;
 use ccpfs_types::{Extent, OperationId, Sn};
 use ccpfs_writeback::BarrierId;
@@ -63,6 +63,9 @@ pub(crate) enum Phase {
     /// It waits for the servers.
     SyncReplies,
 }
+
+/// An answer on the control connection with the number of bytes that came, or why there is none.
+pub(crate) type Reply = Result<(ccpfs_wire::Message, u64), i32>;
 
 /// What a call does next.
 pub(crate) enum Progress {
@@ -166,7 +169,7 @@ impl Op {
         first.hull(*last)
     }
 
-    pub(crate) fn to(&mut self, phase: Phase) -> Progress {
+    pub(crate) fn enter(&mut self, phase: Phase) -> Progress {
         self.phase = phase;
         Progress::Again
     }
@@ -230,7 +233,8 @@ impl Client {
             operation.returned = Some(returned);
             operation.outcome = Some(result);
         }
-        engine.returned.push((self.node, self.life, thread, op.work.clone(), bytes));
+        let of = Thread { client: self.node, thread };
+        engine.returned.push(Returned { of, life: self.life, work: op.work.clone(), result: bytes });
     }
 
     fn go_on(&mut self, engine: &mut Engine, thread: u32, op: &mut Op) -> Progress {
@@ -238,7 +242,7 @@ impl Client {
             Phase::Begin => self.begin(engine, thread, op),
             Phase::Room { failures } => self.wait_for_room(engine, thread, op, failures),
             Phase::Turn => match self.take_note(thread, |note| matches!(note, Note::Turn).then_some(())) {
-                Some(()) => op.to(Phase::Lock),
+                Some(()) => op.enter(Phase::Lock),
                 None => Progress::Wait,
             },
             Phase::Lock => self.lock_next(engine, thread, op),
@@ -288,8 +292,8 @@ impl Client {
             Work::Call(Call::Truncate { length, .. }) => {
                 self.take_turn(op, thread, Extent::to_eof(length), true)
             }
-            Work::Call(Call::Size { .. }) => op.to(Phase::Size),
-            Work::Call(Call::Fsync { .. }) | Work::Flush { .. } => op.to(Phase::Flush),
+            Work::Call(Call::Size { .. }) => op.enter(Phase::Size),
+            Work::Call(Call::Fsync { .. }) | Work::Flush { .. } => op.enter(Phase::Flush),
         }
     }
 
@@ -330,7 +334,7 @@ impl Client {
         let (ticket, granted) = self.files[op.file].ranges.lock(thread, extent, exclusive);
         op.turn = Some(ticket);
         if granted {
-            return op.to(Phase::Lock);
+            return op.enter(Phase::Lock);
         }
         op.phase = Phase::Turn;
         Progress::Wait
@@ -399,11 +403,7 @@ impl Client {
     }
 
     /// The answer to one of the requests that `op` waits for, with the number of bytes that came.
-    pub(crate) fn take_reply(
-        &mut self,
-        thread: u32,
-        pending: &mut Vec<u64>,
-    ) -> Option<(u64, Result<(ccpfs_wire::Message, u64), i32>)> {
+    pub(crate) fn take_reply(&mut self, thread: u32, pending: &mut Vec<u64>) -> Option<(u64, Reply)> {
         self.take_note(thread, |note| {
             let (number, answer) = match note {
                 Note::Reply { request, message, bytes } => (request.0, Ok((message.clone(), *bytes))),

@@ -34,7 +34,7 @@ impl Client {
     /// Asks what of the next stripe must be fetched.
     pub(super) fn look(&mut self, engine: &mut Engine, op: &mut Op) -> Progress {
         let Some(part) = op.parts.get(op.at).cloned() else {
-            return op.to(Phase::CopyOut);
+            return op.enter(Phase::CopyOut);
         };
         let ahead = if op.sequential { engine.config.client.read_ahead_bytes } else { 0 };
         let ahead_bytes = ahead / u64::from(self.files[op.file].layout.stripe_count());
@@ -42,7 +42,7 @@ impl Client {
         op.pins.push((part.stripe, part.extent));
         let input = Input::Look { operation: part.operation, extent: part.extent, ahead_bytes };
         self.step(engine, op.file, part.stripe, input);
-        op.to(Phase::Looked)
+        op.enter(Phase::Looked)
     }
 
     fn take_missing(&mut self, thread: u32, op: &Op) -> Option<Result<Vec<Extent>, i32>> {
@@ -89,7 +89,7 @@ impl Client {
                 op.pins.push((part.stripe, extent));
             }
         }
-        op.to(Phase::Fetch)
+        op.enter(Phase::Fetch)
     }
 
     /// Bytes have arrived: they go to the pages at once, whoever waits for them.
@@ -127,14 +127,14 @@ impl Client {
         }
         if op.complete {
             op.at += 1;
-            return op.to(Phase::Look);
+            return op.enter(Phase::Look);
         }
         // Bytes beyond the stripe's end: zeros up to the file's size, which other stripes and clients decide.
         if op.size.is_some() {
-            return op.to(Phase::Zero);
+            return op.enter(Phase::Zero);
         }
         op.pending.clear();
-        op.to(Phase::Size)
+        op.enter(Phase::Size)
     }
 
     /// Marks fetched bytes valid.
@@ -172,7 +172,7 @@ impl Client {
             return Progress::Return(Err(errno));
         }
         op.at += 1;
-        op.to(Phase::Look)
+        op.enter(Phase::Look)
     }
 
     /// Copies out, lets time pass, and looks whether all locks are still there.

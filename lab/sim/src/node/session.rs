@@ -297,9 +297,9 @@ impl Client {
             Message::Refused { .. } => self.session_lost(engine, target, serial),
             Message::Grant { resource, .. }
             | Message::Denied { resource, .. }
-            | Message::Revoke { resource, .. } => self.to_stripe(engine, serial, resource, message),
+            | Message::Revoke { resource, .. } => self.hand_over(engine, serial, resource, message),
             Message::GlimpseAsk { glimpse, resource } => {
-                if !self.to_stripe_bound(engine, serial, resource, &message) {
+                if !self.hand_if_bound(engine, serial, resource, &message) {
                     let session = self.sessions[target as usize].session.as_mut().expect("found above");
                     let nothing = Message::GlimpseTell { glimpse, resource, end: 0, modified_ns: 0 };
                     engine.send(session.connection(Channel::Callback), true, nothing, None, false);
@@ -321,12 +321,12 @@ impl Client {
         }
     }
 
-    fn to_stripe(&mut self, engine: &mut Engine, serial: u64, resource: ResourceId, message: Message) {
-        self.to_stripe_bound(engine, serial, resource, &message);
+    fn hand_over(&mut self, engine: &mut Engine, serial: u64, resource: ResourceId, message: Message) {
+        self.hand_if_bound(engine, serial, resource, &message);
     }
 
     /// Gives a message to its stripe, if that is in the session that the message came over.
-    fn to_stripe_bound(
+    fn hand_if_bound(
         &mut self,
         engine: &mut Engine,
         serial: u64,

@@ -32,11 +32,11 @@ impl Client {
         let file = &self.files[op.file];
         op.sizing.question.get_or_insert_with(|| SizeQuestion::new(file.layout, &file.cuts));
         if stripe == file.stripes.len() {
-            return op.to(Phase::SizeReplies);
+            return op.enter(Phase::SizeReplies);
         }
         op.measure = OperationId(self.number(thread));
         self.step(engine, op.file, stripe, Input::Measure { operation: op.measure });
-        op.to(Phase::SizeMeasured)
+        op.enter(Phase::SizeMeasured)
     }
 
     pub(super) fn size_measured(&mut self, thread: u32, op: &mut Op) -> Progress {
@@ -52,7 +52,7 @@ impl Client {
         let Some(end) = end else { return Progress::Wait };
         let question = op.sizing.question.as_mut().expect("a question is under way");
         question.has(to_u32(op.sizing.stripe), end);
-        op.to(Phase::SizeSend)
+        op.enter(Phase::SizeSend)
     }
 
     pub(super) fn size_send(&mut self, engine: &mut Engine, thread: u32, op: &mut Op) -> Progress {
@@ -61,7 +61,7 @@ impl Client {
         if let Some(Some(errno)) = self.take_session(thread, target) {
             op.sizing.errno = Some(errno);
             op.sizing.stripe += 1;
-            return op.to(Phase::Size);
+            return op.enter(Phase::Size);
         }
         if self.session(engine, thread, target).is_none() {
             return Progress::Wait;
@@ -75,7 +75,7 @@ impl Client {
         engine.send(session.connection(Channel::Control), true, message, None, false);
         op.asked.push((request, stripe));
         op.sizing.stripe += 1;
-        op.to(Phase::Size)
+        op.enter(Phase::Size)
     }
 
     pub(super) fn size_replies(&mut self, thread: u32, op: &mut Op) -> Progress {
@@ -96,7 +96,7 @@ impl Client {
                 Ok(_) => op.sizing.errno = Some(EPROTO),
             }
         }
-        op.to(Phase::Sized)
+        op.enter(Phase::Sized)
     }
 
     /// The size is known: what it was asked for goes on.
@@ -108,7 +108,7 @@ impl Client {
         if !question.is_settled() {
             op.sizing.stripe = 0;
             op.asked.clear();
-            return op.to(Phase::Size);
+            return op.enter(Phase::Size);
         }
         self.files[op.file].cuts = question.known().to_vec();
         let size = question.size();
@@ -123,7 +123,7 @@ impl Client {
                             operation.offset = Some(size);
                         }
                         op.complete = true;
-                        op.to(Phase::Copy)
+                        op.enter(Phase::Copy)
                     }
                     None => Progress::Return(Err(EFBIG)),
                 }
@@ -132,7 +132,7 @@ impl Client {
                 Call::Read { .. } | Call::Write { .. } | Call::Truncate { .. } | Call::Fsync { .. },
             )
             | Work::WriteList { .. }
-            | Work::Flush { .. } => op.to(Phase::Zero),
+            | Work::Flush { .. } => op.enter(Phase::Zero),
         }
     }
 }

@@ -31,7 +31,7 @@ impl Client {
         op.pending.push(request);
         let input = Input::Truncate { operation: part.operation, length, request: RequestId(request) };
         self.step(engine, op.file, part.stripe, input);
-        op.to(Phase::CutReply)
+        op.enter(Phase::CutReply)
     }
 
     pub(super) fn cut_reply(&mut self, engine: &mut Engine, thread: u32, op: &mut Op) -> Progress {
@@ -59,7 +59,7 @@ impl Client {
         op.errno = op.errno.or(answer);
         op.pending.clear();
         op.at += 1;
-        op.to(Phase::Cut)
+        op.enter(Phase::Cut)
     }
 
     /// Sends a truncate over the session that its lock is from. False if the lock was lost meanwhile.
@@ -88,7 +88,7 @@ impl Client {
             op.barriers.push(barrier);
             self.step(engine, op.file, stripe, Input::Barrier { barrier, next_job });
         }
-        op.to(Phase::Flushed)
+        op.enter(Phase::Flushed)
     }
 
     pub(super) fn flushed(&mut self, _: &mut Engine, thread: u32, op: &mut Op) -> Progress {
@@ -109,7 +109,7 @@ impl Client {
         match (flushed.and(earlier), &op.work) {
             (Err(errno), _) => Progress::Return(Err(errno)),
             (Ok(()), Work::Flush { .. }) => Progress::Return(Ok(Outcome::Synced)),
-            (Ok(()), Work::Call(_) | Work::WriteList { .. }) => op.to(Phase::SyncSession),
+            (Ok(()), Work::Call(_) | Work::WriteList { .. }) => op.enter(Phase::SyncSession),
         }
     }
 
@@ -144,7 +144,7 @@ impl Client {
             let message = Message::Sync { request: RequestId(request), resources };
             engine.send(session.connection(Channel::Control), true, message, None, false);
         }
-        op.to(Phase::SyncReplies)
+        op.enter(Phase::SyncReplies)
     }
 
     pub(super) fn sync_replies(&mut self, engine: &mut Engine, thread: u32, op: &mut Op) -> Progress {

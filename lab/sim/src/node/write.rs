@@ -33,9 +33,9 @@ impl Client {
             if self.spend_copying(engine, thread, bytes) {
                 return Progress::Wait;
             }
-            return op.to(Phase::Commit);
+            return op.enter(Phase::Commit);
         }
-        if self.take_timer(thread) { op.to(Phase::Commit) } else { Progress::Wait }
+        if self.take_timer(thread) { op.enter(Phase::Commit) } else { Progress::Wait }
     }
 
     /// Marks the bytes of one stripe dirty and ends the use of its lock.
