@@ -202,14 +202,8 @@ impl Resource {
             self.near(mode, region.bounds()).all(|(_, id)| !self.stands_against(id, mode)),
             "a lock is granted only where nothing stands against it"
         );
-        let held = Lock {
-            holder: request.from,
-            mode,
-            region: region.clone(),
-            phase,
-            lowest_sn,
-            urged: false,
-        };
+        let held =
+            Lock { holder: request.from, mode, region: region.clone(), phase, lowest_sn, urged: false };
         self.index_of(&held).insert(region.bounds(), lock);
         self.locks.insert(lock, held);
         let granted = GrantedLock {
@@ -241,7 +235,10 @@ impl Resource {
         }
         for (arrival, request) in self.waiting.iter().take(64) {
             if let Verdict::Blocked { by, .. } = self.verdict(request, Some(*arrival)) {
-                assert!(by.iter().all(|id| self.awaited.contains(id)), "I8 is broken for {request:?}: {by:?}");
+                assert!(
+                    by.iter().all(|id| self.awaited.contains(id)),
+                    "I8 is broken for {request:?}: {by:?}"
+                );
             }
         }
         for (id, a) in &self.locks {

@@ -230,7 +230,8 @@ impl Resource {
                     if was_aside {
                         // It stood in no blind write's way.
                         arrivals.retain(|arrival| {
-                            !self.waiting[arrival].mode.is_blind_write() || self.upgrading.contains_key(arrival)
+                            !self.waiting[arrival].mode.is_blind_write()
+                                || self.upgrading.contains_key(arrival)
                         });
                     }
                     self.reconsider(arrivals, out);
@@ -289,7 +290,8 @@ impl Resource {
     /// Whether [`Resource::lowest_unreleased_sn`] is at most `sn`: found without looking at all locks.
     #[must_use]
     pub fn is_unreleased(&self, extent: Extent, sn: Sn) -> bool {
-        self.all_overlapping(extent).any(|lock| self.locks[&lock].lowest_sn.is_some_and(|lowest| lowest <= sn))
+        self.all_overlapping(extent)
+            .any(|lock| self.locks[&lock].lowest_sn.is_some_and(|lowest| lowest <= sn))
     }
 
     /// Who holds write locks, GRANTED or CANCELING, that reach above offset `beyond`: whom a glimpse must ask.
