@@ -5,7 +5,7 @@ use super::device::Task;
 use super::server::ShardNode;
 use crate::checkers::TakenPiece;
 use crate::engine::Engine;
-use crate::history::OpId;
+use crate::history::{Loss, OpId};
 use crate::net::Bulk;
 use ccpfs_shard::{BulkRef, Effect, Input};
 use ccpfs_types::{ClientId, Extent, ExtentMap, ResourceId};
@@ -100,10 +100,27 @@ impl ShardNode {
         let target = self.target;
         for (resource, extent) in changes {
             self.watched.touched.insert(resource);
-            if status != Status::Ok {
+            if let Status::Errno(errno) = status {
                 engine.tell(|observer, at| observer.write_refused(at, target, to, resource, &[extent]));
+                self.note_refusal(engine, to, (resource, extent), errno);
             }
         }
+    }
+
+    /// Bytes of a flush that failed may be lost from here on: also those of a client that dies before it hears of it.
+    fn note_refusal(
+        &self,
+        engine: &mut Engine,
+        to: ClientId,
+        (resource, extent): (ResourceId, Extent),
+        errno: i32,
+    ) {
+        let file = engine.layouts.len();
+        let file =
+            (0..u32::try_from(file).expect("files are few")).find(|file| file_id(*file) == resource.file);
+        let (Some(file), true) = (file, extent.end() != Extent::EOF) else { return };
+        let (node, stripe) = (engine.process_of(to, 0), resource.stripe);
+        engine.lost(|at| Loss { at, node, file, stripe, extent, errno });
     }
 
     /// After a step: what the device holds of stripes that are at rest.

@@ -30,12 +30,22 @@ impl Client {
                     op.pins.push((stripe, piece.extent));
                 }
             }
+            // A flush of what was there before may take the bytes along from here on, whatever becomes of the call.
+            self.may_take_effect(engine, op);
             if self.spend_copying(engine, thread, bytes) {
                 return Progress::Wait;
             }
             return op.enter(Phase::Commit);
         }
         if self.take_timer(thread) { op.enter(Phase::Commit) } else { Progress::Wait }
+    }
+
+    fn may_take_effect(&self, engine: &mut Engine, op: &Op) {
+        for part in &op.parts {
+            let stripe = to_u32(part.stripe);
+            let used = StripeUse { stripe, session: part.session, sn: part.sn, order: 0 };
+            engine.took_effect(op.id, used);
+        }
     }
 
     /// Marks the bytes of one stripe dirty and ends the use of its lock.
