@@ -238,6 +238,7 @@ fn table(html: &mut String, table: &Table) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures::Size;
     use crate::figures::result::Measured;
 
     fn report(ours: f64) -> Report {

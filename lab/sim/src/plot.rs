@@ -182,7 +182,7 @@ fn axes(svg: &mut String, plot: &Plot, scale: &Scale, bottom: f64, height: f64) 
 
 fn tick_text(value: f64) -> String {
     match value {
-        v if v == 0.0 => "0".to_owned(),
+        0.0 => "0".to_owned(),
         v if v >= 1e6 => format!("{} M", trimmed(v / 1e6)),
         v if v >= 1e4 => format!("{} k", trimmed(v / 1e3)),
         v => trimmed(v),

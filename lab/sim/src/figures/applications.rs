@@ -3,9 +3,6 @@
 use super::program::{Pattern, Place};
 use crate::workload::{Next, Thread, Work, Workload};
 
-/// Time of the message by which the round-robin test passes its turn on, nanoseconds.
-pub const TURN_NS: u64 = 2_000;
-
 /// Where the whole run stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -60,9 +57,10 @@ pub struct Applications {
     files: u64,
     progress: Vec<Progress>,
     phase: Phase,
-    /// Whose turn it is, in the round-robin test.
-    turn: u64,
-    turns: u64,
+    /// In which round the threads are, of how many, and the time that passes before each.
+    round: u64,
+    rounds: u64,
+    pause_ns: u64,
     /// What was timed so far.
     pub times: Times,
 }
@@ -75,19 +73,21 @@ impl Applications {
             .flat_map(|client| (0..threads).map(move |thread| Place { client, clients, thread, threads }));
         let progress: Vec<Progress> =
             places.map(|place| Progress { calls: pattern.calls(place), ..Progress::default() }).collect();
-        let turns = match pattern {
-            Pattern::RoundRobin { writes, .. } => writes * clients,
-            Pattern::Separate { .. }
-            | Pattern::Segmented { .. }
-            | Pattern::Strided { .. }
-            | Pattern::Mixed { .. }
-            | Pattern::TwoStripes { .. }
-            | Pattern::Tiles { .. }
-            | Pattern::Particles { .. } => 0,
-        };
+        let (rounds, pause_ns) = pattern.rounds(clients);
         let files = pattern.files(clients);
         let times = Times { begin_ns: u64::MAX, ..Times::default() };
-        Applications { pattern, clients, threads, files, progress, phase: Phase::Work, turn: 0, turns, times }
+        Applications {
+            pattern,
+            clients,
+            threads,
+            files,
+            progress,
+            phase: Phase::Work,
+            round: 0,
+            rounds,
+            pause_ns,
+            times,
+        }
     }
 
     /// Whether every thread has come to the end of its calls.
@@ -110,15 +110,17 @@ impl Applications {
     /// The next call of the working phase, if this thread has one now.
     fn work(&mut self, thread: Thread) -> Option<(u64, Work)> {
         let place = self.place(thread);
-        let (turn, turns, clients) = (self.turn, self.turns, self.clients);
+        let allowed = if self.rounds > 0 { self.pattern.calls_until(place, self.round) } else { u64::MAX };
+        let (pattern, round, pause_ns) = (self.pattern, self.round, self.pause_ns);
         let progress = self.mine(thread);
-        let waits = turns > 0 && progress.begun * clients + place.client != turn;
-        if waits || progress.begun == progress.calls {
+        if progress.begun == progress.calls.min(allowed) {
             return None;
         }
         let at = progress.begun;
         progress.begun += 1;
-        let after_ns = if turns > 0 { TURN_NS } else { 0 };
+        // Who goes on after a round has waited.
+        let is_first = round.checked_sub(1).is_none_or(|before| at == pattern.calls_until(place, before));
+        let after_ns = if is_first { pause_ns } else { 0 };
         Some((after_ns, self.pattern.call(place, at)))
     }
 
@@ -174,8 +176,8 @@ impl Workload for Applications {
     }
 
     fn barrier(&mut self, now_ns: u64) {
-        self.turn += 1;
-        if self.turn < self.turns {
+        self.round += 1;
+        if self.round < self.rounds {
             return;
         }
         self.phase = match self.phase {
@@ -239,7 +241,7 @@ mod tests {
         for _ in 0..4 {
             for thread in THREAD {
                 if let Next::Call { after_ns, work: _ } = run.next(thread, 0) {
-                    assert_eq!(after_ns, TURN_NS);
+                    assert_eq!(after_ns, super::super::program::TURN_NS);
                     assert_eq!(run.next(thread, 5), Next::Barrier);
                     writers.push(thread.client);
                 }

@@ -25,7 +25,8 @@ fn writes(size: Size) -> u64 {
 
 // ---------------------------------------------------------------------------------------------- Fig. 17
 
-fn sequential(size: Size, mode: WriteMode, block: u64) -> Spec {
+/// One run of Fig. 17.
+pub(super) fn sequential(size: Size, mode: WriteMode, block: u64) -> Spec {
     let pattern = Pattern::RoundRobin { block, writes: writes(size) };
     Spec { mode, ..Spec::new(seqdlm(), pattern, CLIENTS) }
 }

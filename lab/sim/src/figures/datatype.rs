@@ -210,7 +210,7 @@ impl World {
     }
 
     /// A message to a server: on its way, then in the queue of requests.
-    fn to_server(&mut self, stripe: usize, event: Event) {
+    fn tell_server(&mut self, stripe: usize, event: Event) {
         let server = &mut self.servers[stripe];
         let arrives = self.clock.now_ns() + self.speeds.half_trip_ns;
         server.free_ns = server.free_ns.max(arrives) + self.speeds.rpc_ns;
@@ -219,7 +219,7 @@ impl World {
 
     fn request(&mut self, client: usize, stripe: usize) {
         self.outcome.requests += 1;
-        self.to_server(stripe, Event::Requested { client, stripe });
+        self.tell_server(stripe, Event::Requested { client, stripe });
     }
 
     fn happen(&mut self, event: Event) {
@@ -322,7 +322,7 @@ impl World {
         let is_done = part.dirty == 0 && part.under_way == 0;
         if part.revoked && is_done && part.lock == Lock::Held {
             part.revoked = false;
-            self.to_server(stripe, Event::Released { client, stripe });
+            self.tell_server(stripe, Event::Released { client, stripe });
         }
         for bytes in sent {
             self.outcome.flushes += 1;

@@ -26,7 +26,10 @@ fn in_kib(sizes: &[u64]) -> Vec<String> {
 
 // ---------------------------------------------------------------------------------------------- Fig. 4
 
-const FIG4: [(&str, fn(u64, u64) -> Pattern); 3] = [
+/// A pattern of so many writes of so many bytes.
+type Shape = fn(u64, u64) -> Pattern;
+
+const FIG4: [(&str, Shape); 3] = [
     ("N-N", |block, writes| Pattern::Separate { block, writes }),
     ("N-1 segmented", |block, writes| Pattern::Segmented { block, writes }),
     ("N-1 strided", |block, writes| Pattern::Strided { block, writes }),

@@ -69,9 +69,13 @@ pub enum Pattern {
         iterations: u64,
         /// Processes of each client; its threads serve them by turns.
         processes: u64,
+        /// All processes wait for each other before each iteration, and then for so long, nanoseconds; 0: nobody waits.
+        pause_ns: u64,
     },
 }
 
+/// Time of the message by which the round-robin test passes its turn on, nanoseconds.
+pub const TURN_NS: u64 = 2_000;
 /// Variables of a particle.
 const VARIABLES: u64 = 8;
 /// Bytes of a pixel.
@@ -121,7 +125,9 @@ impl Pattern {
             | Pattern::TwoStripes { block, writes } => block * writes,
             Pattern::Mixed { block, calls } => block * calls / 2,
             Pattern::Tiles { side, .. } => side * side * PIXEL,
-            Pattern::Particles { block, iterations, processes } => block * VARIABLES * iterations * processes,
+            Pattern::Particles { block, iterations, processes, .. } => {
+                block * VARIABLES * iterations * processes
+            }
         }
     }
 
@@ -137,6 +143,37 @@ impl Pattern {
             | Pattern::TwoStripes { .. }
             | Pattern::Tiles { .. }
             | Pattern::Particles { .. } => 1,
+        }
+    }
+
+    /// How often all threads wait for each other while they work, with the time that passes then, nanoseconds.
+    #[must_use]
+    pub fn rounds(&self, clients: u64) -> (u64, u64) {
+        match *self {
+            Pattern::RoundRobin { writes, .. } => (writes * clients, TURN_NS),
+            Pattern::Particles { iterations, pause_ns, .. } if pause_ns > 0 => (iterations, pause_ns),
+            Pattern::Separate { .. }
+            | Pattern::Segmented { .. }
+            | Pattern::Strided { .. }
+            | Pattern::Mixed { .. }
+            | Pattern::TwoStripes { .. }
+            | Pattern::Tiles { .. }
+            | Pattern::Particles { .. } => (0, 0),
+        }
+    }
+
+    /// How many calls of a thread may have begun in round `round`.
+    #[must_use]
+    pub fn calls_until(&self, place: Place, round: u64) -> u64 {
+        match *self {
+            Pattern::RoundRobin { .. } => (round + place.clients - place.client) / place.clients,
+            Pattern::Particles { processes, .. } => (round + 1) * served(processes, place) * VARIABLES,
+            Pattern::Separate { .. }
+            | Pattern::Segmented { .. }
+            | Pattern::Strided { .. }
+            | Pattern::Mixed { .. }
+            | Pattern::TwoStripes { .. }
+            | Pattern::Tiles { .. } => u64::MAX,
         }
     }
 
@@ -244,7 +281,7 @@ mod tests {
 
     #[test]
     fn particles_of_one_variable_are_contiguous_over_all_processes() {
-        let pattern = Pattern::Particles { block: 100, iterations: 2, processes: 6 };
+        let pattern = Pattern::Particles { block: 100, iterations: 2, processes: 6, pause_ns: 0 };
         let writes = all(pattern, 4);
         let starts: BTreeSet<u64> = writes.iter().map(|extent| extent.start()).collect();
         assert_eq!(writes.len(), 4 * 6 * 8 * 2);

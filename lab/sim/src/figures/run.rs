@@ -58,8 +58,8 @@ pub struct Spec {
     pub dirty_bytes_max: u64,
     /// The machines.
     pub hardware: Hardware,
-    /// Most pieces of one flush, if not the product's.
-    pub pieces_max: Option<u64>,
+    /// Every canceled lock is flushed at once and alone, instead of many together a little later.
+    pub eager: bool,
 }
 
 /// The product under a policy by name.
@@ -86,7 +86,7 @@ impl Spec {
             locks_whole: pattern.locks_whole(),
             dirty_bytes_max: 4 << 30,
             hardware: Hardware::default(),
-            pieces_max: None,
+            eager: false,
         }
     }
 
@@ -124,8 +124,9 @@ impl Spec {
             WriteMode::Bw => 2,
             WriteMode::Pw => 3,
         };
-        if let Some(pieces) = self.pieces_max {
-            config.client.flush_pieces_max = pieces;
+        if self.eager {
+            config.client.put_off_max = 0;
+            config.client.flush_pieces_max = 1;
         }
         self.hardware.apply(&mut config);
         config

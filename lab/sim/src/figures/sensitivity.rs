@@ -108,6 +108,41 @@ pub struct Sensitivity {
     pub text: String,
 }
 
+/// Runs of the first six ratios (Figs. 18 and 19) with a change, for explanations.
+pub(super) fn conflict_specs(size: Size, change: &dyn Fn(Spec) -> Spec) -> Vec<Spec> {
+    let headlines = HEADLINES.iter().take(CONFLICT);
+    headlines.flat_map(|headline| [change((headline.above)(size)), change((headline.below)(size))]).collect()
+}
+
+/// A row of the first six ratios with a change.
+pub(super) fn conflict_row(
+    size: Size,
+    runs: &Outcomes,
+    name: &str,
+    change: &dyn Fn(Spec) -> Spec,
+) -> Vec<String> {
+    let ratio = |headline: &Headline| {
+        let rate = |spec: Spec| runs.of(&change(spec)).rate();
+        number(over(rate((headline.above)(size)), rate((headline.below)(size))))
+    };
+    std::iter::once(name.to_owned()).chain(HEADLINES.iter().take(CONFLICT).map(ratio)).collect()
+}
+
+/// An empty table of the first six ratios, with the paper's in its first row.
+pub(super) fn conflict_table(title: &str) -> Table {
+    let headlines = || HEADLINES.iter().take(CONFLICT);
+    let columns: Vec<String> = std::iter::once("runs".to_owned())
+        .chain(headlines().map(|headline| headline.claim.to_owned()))
+        .collect();
+    let mut table = Table::new(title, &columns);
+    let papers = headlines().map(|headline| paper::find(headline.claim).map_or(0.0, |claim| claim.paper));
+    table.row(std::iter::once("the paper".to_owned()).chain(papers.map(number)).collect());
+    table
+}
+
+/// How many of the ratios are of conflicting writes.
+const CONFLICT: usize = 6;
+
 /// The table.
 #[must_use]
 pub fn table(size: Size, runs: &Outcomes) -> Sensitivity {

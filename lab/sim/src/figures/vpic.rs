@@ -18,7 +18,8 @@ const MANAGERS: [(&str, &str); 2] = [("SeqDLM", "seqdlm-page"), ("DLM-Lustre", "
 /// One run, by its place among the shapes.
 pub(super) fn spec(size: Size, manager: &str, shape: usize, stripes: u32) -> Spec {
     let (block, iterations) = SHAPES[shape];
-    let pattern = Pattern::Particles { block, iterations: size.of(iterations, 1), processes: PROCESSES };
+    let pattern =
+        Pattern::Particles { block, iterations: size.of(iterations, 1), processes: PROCESSES, pause_ns: 0 };
     Spec { stripes, threads: THREADS, ..Spec::new(policy(manager), pattern, CLIENTS) }
 }
 
