@@ -1,6 +1,6 @@
 //! S3, S4, S5: sizes, the offsets of appends, and where reads end.
 //!
-//! A read that ended early comes before whatever lengthened the file beyond that end. With these edges the graph of [`order`]
+//! A read that ended early comes before whatever lengthened the file beyond that end. With these edges the graph of `order`
 //! fixes the size at every call that asked for it, so one replay in any order of the graph tells what it must have been. A
 //! run in which something was lost is not replayed: the size goes with the bytes.
 
