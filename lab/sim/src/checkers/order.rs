@@ -68,6 +68,17 @@ fn is_cut_off(history: &History, access: &Access) -> bool {
     history.operation(access.call).returned.is_none_or(|returned| ended.step < returned.step)
 }
 
+/// Whether a call failed before it took effect on a stripe: what it had copied into pages that were just being flushed may be
+/// anywhere.
+fn is_half_done(history: &History, segment: &Segment, call: OpId) -> bool {
+    history.operations.get(call.0 as usize).is_some_and(|call| {
+        !call.succeeded()
+            && call.call.file() == segment.file
+            && call.on_stripe(segment.stripe).is_none()
+            && call.changes().is_some_and(|changed| changed.contains(segment.extent))
+    })
+}
+
 /// A write that may be what a reader sees.
 struct Standing {
     access: Access,
@@ -137,6 +148,9 @@ impl Story {
         by: u64,
         gaps: &mut Gaps,
     ) -> Result<(), Violation> {
+        if tag.is_some_and(|call| is_half_done(history, segment, call)) {
+            return Ok(());
+        }
         let mut undermined = false;
         while let Some(newest) = self.standing.last_mut() {
             let shows = match newest.access.deed {

@@ -278,6 +278,17 @@ fn a_failed_or_unfinished_write_is_there_or_not_but_not_both() {
 }
 
 #[test]
+fn a_write_that_failed_before_it_took_effect_may_show_where_it_was_copying() {
+    let mut s = Scene::new(1);
+    let w = s.write(0, (1, 2, 3), 1, 0, 10);
+    s.read(1, (6, 7, 8), 2, (0, 10), &[(0, 10, Some(w))]);
+    s.history.operations[0].stripes.clear();
+    s.fails(Rule::Laboratory, "without a lock");
+    s.history.operations[0].outcome = Some(Err(5));
+    s.passes();
+}
+
+#[test]
 fn a_device_error_excuses_what_its_client_was_told_and_a_missing_lock_does_not() {
     let mut s = Scene::new(1);
     s.write(0, (1, 2, 3), 1, 0, 10);
