@@ -239,6 +239,8 @@ pub enum FaultKind {
         /// Which.
         server: u32,
     },
+    /// Devices begin to answer with errors.
+    DevicesFailed,
     /// A server was stopped for some time.
     ServerDisturbed {
         /// Which.

@@ -28,6 +28,7 @@ pub struct Losses<'a> {
     answers: Vec<Vec<Answers>>,
     /// Steps at which each server lost power.
     power: Vec<(u32, u64)>,
+    devices_failed_ever: bool,
 }
 
 /// Why a write may be missing, or why not.
@@ -69,10 +70,12 @@ impl<'a> Losses<'a> {
                 | FaultKind::ServerKilled { .. }
                 | FaultKind::ServerRestarted { .. }
                 | FaultKind::ServerDisturbed { .. }
+                | FaultKind::DevicesFailed
                 | FaultKind::Disturbed { .. } => None,
             })
             .collect();
-        Losses { history, answers, power }
+        let devices_failed_ever = history.faults.iter().any(|fault| fault.kind == FaultKind::DevicesFailed);
+        Losses { history, answers, power, devices_failed_ever }
     }
 
     /// Whether what a call changed in a segment may be missing for somebody who looks until step `by`. `stored` says that its
@@ -96,7 +99,8 @@ impl<'a> Losses<'a> {
         if !(with_power || with_session || refused || dropped || covered || !call.succeeded()) {
             return Fate::Kept;
         }
-        let undermines = refused || covered;
+        // What was lost with its session may have been refused before.
+        let undermines = refused || covered || (with_session && self.devices_failed_ever);
         if self.is_promised(call) { Fate::Promised } else { Fate::Doubtful { undermines } }
     }
 

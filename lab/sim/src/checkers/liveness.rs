@@ -38,6 +38,6 @@ const fn may_evict(cause: FaultKind, node: u32, server: u32) -> bool {
         | FaultKind::ServerLostPower { server: other }
         | FaultKind::ServerDisturbed { server: other }
         | FaultKind::ServerRestarted { server: other } => other == server,
-        FaultKind::ClientEvicted { .. } => false,
+        FaultKind::ClientEvicted { .. } | FaultKind::DevicesFailed => false,
     }
 }

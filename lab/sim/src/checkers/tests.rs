@@ -316,6 +316,18 @@ fn what_was_under_a_refused_write_may_be_missing_too_unless_it_was_synced() {
 }
 
 #[test]
+fn what_went_with_its_session_may_have_been_refused_before() {
+    let mut s = Scene::new(1);
+    s.write(0, (1, 2, 3), 1, 0, 10);
+    s.write(1, (4, 5, 6), 2, 0, 10);
+    s.end_sessions(1, 7);
+    s.read(2, (8, 9, 10), 3, (0, 10), &[(0, 10, None)]);
+    s.fails(Rule::Order, "nothing happened");
+    s.fault(6, FaultKind::DevicesFailed);
+    s.passes();
+}
+
+#[test]
 fn what_is_found_at_the_end_is_judged_like_a_read() {
     let mut s = Scene::new(1);
     let w0 = s.write(0, (1, 2, 3), 1, 0, 10);

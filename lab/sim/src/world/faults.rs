@@ -43,6 +43,7 @@ impl<W: Workload> World<W> {
             FaultPlan::KillServer { server, for_ns } => self.kill_server(server, for_ns, false),
             FaultPlan::LosePower { server, for_ns } => self.kill_server(server, for_ns, true),
             FaultPlan::DeviceErrors { per_mille, for_ns } => {
+                self.engine.fault(FaultKind::DevicesFailed);
                 self.engine.device_errors_per_mille = per_mille;
                 self.engine.clock.at(now + for_ns, Event::DeviceHeals);
             }
