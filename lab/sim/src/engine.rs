@@ -101,6 +101,8 @@ pub(crate) struct Engine {
     pub(crate) layouts: Vec<Layout>,
     /// Faults may happen.
     pub(crate) stormy: bool,
+    /// Everything is flushed, and all clients leave: nothing goes with their sessions.
+    pub(crate) ending: bool,
     /// Processes started so far, over all client nodes.
     pub(crate) processes: u32,
     /// Something that must never happen has happened.
@@ -144,6 +146,7 @@ impl Engine {
             step: 0,
             layouts,
             stormy: true,
+            ending: false,
             processes: 0,
             complaint: None,
             device_errors_per_mille: 0,

@@ -220,6 +220,7 @@ impl<W: Workload> World<W> {
 
     /// All clients end their sessions in order.
     pub(crate) fn leave(&mut self) {
+        self.engine.ending = true;
         for client in &mut self.clients {
             client.leave(&mut self.engine);
         }

@@ -207,7 +207,9 @@ impl ShardNode {
             let (node, server) = (engine.process_of(client, peer.node), self.target);
             engine.fault(FaultKind::ClientEvicted { node, server });
         }
-        engine.client_session_ended(client);
+        if !engine.ending {
+            engine.client_session_ended(client);
+        }
         let target = self.target;
         engine.tell(|observer, at| observer.evicted(at, target, client));
         self.put(engine, Input::Parted { client, goodbye });
