@@ -34,6 +34,8 @@ pub struct Report {
     pub failure: Option<Failure>,
     /// Gaps that the documents admit.
     pub gaps: Gaps,
+    /// Nothing was lost, ended or broken: the strictest checks applied.
+    pub undisturbed: bool,
     /// A number that is the same for the same run.
     pub digest: u64,
     /// Events that happened.
@@ -66,6 +68,7 @@ pub fn run(plan: &Plan, trace: bool) -> Report {
     Report {
         failure,
         gaps,
+        undisturbed: world.history().is_some_and(crate::history::History::is_undisturbed),
         digest: world.digest(),
         events: world.events(),
         virtual_ns: world.now_ns(),

@@ -44,6 +44,12 @@ fn a_few_hundred_seeds_break_nothing() {
 }
 
 #[test]
+fn many_runs_are_undisturbed_and_checked_most_strictly() {
+    let undisturbed = (0..200).filter(|seed| run(&swarm::plan(*seed), false).undisturbed).count();
+    assert!((40..160).contains(&undisturbed), "{undisturbed} of 200");
+}
+
+#[test]
 fn the_plans_of_bugs_that_were_found_break_nothing_any_more() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata");
     let mut plans = 0;
