@@ -2,7 +2,7 @@
 
 use super::{all_processors, progress};
 use crate::failure::{Context, Failure, Kind, say};
-use ccpfs_sim::explore::{Exploration, Found, expected_gaps, explore as search};
+use ccpfs_sim::explore::{Exploration, Found, expected_gaps, explore as search, not_explored};
 use ccpfs_sim::run::run;
 use ccpfs_sim::shrink::shrink as make_small;
 use ccpfs_sim::swarm;
@@ -132,6 +132,9 @@ fn print(found: &Found) {
     ));
     for (name, count, why) in expected_gaps(&found.gaps) {
         say(format!("expected: {count} {name}: {why}"));
+    }
+    for (name, why) in not_explored() {
+        say(format!("not explored: {name}: {why}"));
     }
 }
 

@@ -119,7 +119,8 @@ impl Applications {
         let at = progress.begun;
         progress.begun += 1;
         // Who goes on after a round has waited.
-        let is_first = round.checked_sub(1).is_none_or(|before| at == pattern.calls_until(place, before));
+        let before = round.checked_sub(1).map_or(0, |before| pattern.calls_until(place, before));
+        let is_first = at == before;
         let after_ns = if is_first { pause_ns } else { 0 };
         Some((after_ns, self.pattern.call(place, at)))
     }

@@ -109,7 +109,9 @@ pub(super) fn table3(size: Size, runs: &Outcomes) -> Figure {
             number(outcome.total_s()),
             number(outcome.requests as f64),
         ]);
-        values.push((bandwidth(outcome), outcome.total_s()));
+        // Of a part of the writes, as long as all of them would take.
+        let whole = outcome.total_s() * (2 * GIB) as f64 / client_bytes(size) as f64;
+        values.push((bandwidth(outcome), whole));
     }
     let names = [
         ("t3.bandwidth.seqdlm", "t3.total.seqdlm"),
@@ -221,7 +223,7 @@ fn times<'a>(title: &str, sizes: &[(String, u64)], of: &dyn Fn(&str, u64) -> &'a
     let bars = sizes.iter().flat_map(|size| MANAGERS.iter().map(move |manager| (size, manager)));
     let outcomes: Vec<(String, &Outcome)> = bars
         .map(|((label, block), (name, manager))| {
-            let short = name.trim_start_matches("DLM-");
+            let short = name.trim_start_matches("DLM-").trim_end_matches("DLM");
             (format!("{short}\n{label}"), of(manager, *block))
         })
         .collect();

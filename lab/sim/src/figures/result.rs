@@ -121,7 +121,7 @@ pub struct Figure {
 #[must_use]
 pub fn number(value: f64) -> String {
     let size = value.abs();
-    if size >= 100.0 || value == 0.0 {
+    if size >= 100.0 || value.fract() == 0.0 {
         grouped(value)
     } else if size >= 10.0 {
         format!("{value:.1}")
