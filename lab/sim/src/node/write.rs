@@ -31,7 +31,7 @@ impl Client {
                 }
             }
             // A flush of what was there before may take the bytes along from here on, whatever becomes of the call.
-            self.may_take_effect(engine, op);
+            self.take_effect(engine, op);
             if self.spend_copying(engine, thread, bytes) {
                 return Progress::Wait;
             }
@@ -40,7 +40,8 @@ impl Client {
         if self.take_timer(thread) { op.enter(Phase::Commit) } else { Progress::Wait }
     }
 
-    fn may_take_effect(&self, engine: &mut Engine, op: &Op) {
+    /// Where the call stands among others: nobody else writes these bytes until it ends, whatever is flushed when.
+    fn take_effect(&self, engine: &mut Engine, op: &Op) {
         for part in &op.parts {
             let stripe = to_u32(part.stripe);
             let used = StripeUse { stripe, session: part.session, sn: part.sn, order: 0 };
@@ -74,18 +75,12 @@ impl Client {
         op.pending.clear();
         op.at += 1;
         let now_ns = i64::try_from(engine.now_ns()).expect("a run is shorter than 292 years");
-        let mut written = false;
         for extent in self.local(op, part.stripe) {
-            written = true;
             let input = Input::Written { operation: part.operation, extent, now_ns };
             self.step(engine, op.file, part.stripe, input);
         }
         if self.take_void(thread, part.operation).is_some() {
             op.errno = Some(EIO);
-        } else if written {
-            let used =
-                StripeUse { stripe: to_u32(part.stripe), session: part.session, sn: part.sn, order: 0 };
-            engine.took_effect(op.id, used);
         }
         self.finish_part(engine, op.file, &part);
         Progress::Again
