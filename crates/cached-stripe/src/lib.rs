@@ -115,7 +115,8 @@ pub enum Input {
         /// The number of the message.
         request: RequestId,
     },
-    /// The server has done what [`Effect::Ask`] asked: the stripe is cut. Not given if the Truncate failed.
+    /// The server has done what [`Effect::Ask`] asked: the stripe is cut. Before [`Input::Finish`], which follows even if the
+    /// session has ended. Not given if the Truncate failed.
     Cut {
         /// The operation.
         operation: OperationId,

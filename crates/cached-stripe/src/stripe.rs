@@ -18,7 +18,7 @@ const EPROTO: i32 = 71;
 pub(crate) struct Session {
     pub(crate) locks: dlm::Locks,
     put_off_max: usize,
-    epoch: u64,
+    pub(crate) epoch: u64,
 }
 
 /// One stripe of a file in one client.
@@ -251,11 +251,11 @@ impl CachedStripe {
         self.cache_step(writeback::Input::Acknowledged { job, errno });
     }
 
-    /// The server has acknowledged a cut: no less than data that it has acknowledged, a Sync has to cover it.
+    /// The server has acknowledged a cut: no less than data that it has acknowledged, a Sync has to cover it. Also when the
+    /// session has ended between the answer and this: the call returns success all the same.
     //= protocol.md#I9
     fn cut(&mut self, operation: OperationId) {
-        let epoch = self.session.as_ref().map(|session| session.epoch);
-        if let Some(epoch) = epoch.filter(|_| self.holds(operation)) {
+        if let Some(epoch) = self.waits.cutting_epoch(operation) {
             self.unsynced.acknowledged(epoch);
         }
     }

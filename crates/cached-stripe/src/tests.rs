@@ -329,6 +329,20 @@ fn regression_an_fsync_does_not_vouch_for_a_cut_that_an_earlier_life_of_the_serv
     assert_eq!(step(&mut stripe, sync), [Effect::Failed { errno: EIO }]);
 }
 
+//= protocol.md#I9 type=test
+#[test]
+fn regression_a_cut_counts_for_fsync_although_the_session_ended_before_its_answer_was_looked_at() {
+    let mut stripe = begun();
+    hold(&mut stripe, 1, LockMode::Pw, Extent::WHOLE);
+    step(&mut stripe, Input::Truncate { operation: OperationId(1), length: 1, request: RequestId(8) });
+    step(&mut stripe, Input::Lost);
+    step(&mut stripe, Input::Cut { operation: OperationId(1) });
+    step(&mut stripe, finish(1));
+    step(&mut stripe, Input::Begin { settings: settings(2) });
+    let sync = Input::Sync { operation: OperationId(2), epoch: 2 };
+    assert_eq!(step(&mut stripe, sync), [Effect::Failed { errno: EIO }]);
+}
+
 #[test]
 fn reading_ahead_stays_below_the_lock_in_use() {
     let mut stripe = begun();

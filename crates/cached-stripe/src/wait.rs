@@ -37,14 +37,24 @@ struct Cut {
     request: RequestId,
 }
 
+/// A truncate that has been sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Cutting {
+    operation: OperationId,
+    /// Where the client's data ended before; 0 when they are lost.
+    end: u64,
+    /// The life of the server that was asked.
+    epoch: u64,
+}
+
 /// Everybody who waits, in the order in which they came.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Waits {
     questions: Vec<Question>,
     looks: Vec<Look>,
     cuts: Vec<Cut>,
-    /// Truncates that have been sent and have not ended, with where the client's data ended before.
-    cutting: Vec<(OperationId, u64)>,
+    /// Truncates that have been sent and have not ended.
+    cutting: Vec<Cutting>,
 }
 
 impl Waits {
@@ -68,16 +78,22 @@ impl Waits {
         self.cuts.push(Cut { operation, length, request });
     }
 
+    /// The life of the server that was asked to cut for an operation that has not ended.
+    pub(crate) fn cutting_epoch(&self, operation: OperationId) -> Option<u64> {
+        self.cutting.iter().find(|cutting| cutting.operation == operation).map(|cutting| cutting.epoch)
+    }
+
     /// The operation has ended: it waits for nothing.
     pub(crate) fn forget(&mut self, operation: OperationId) {
-        self.cutting.retain(|(cutting, _)| *cutting != operation);
+        self.cutting.retain(|cutting| cutting.operation != operation);
         self.looks.retain(|look| look.operation != operation);
         self.cuts.retain(|cut| cut.operation != operation);
     }
 
     /// The server that asked, and was asked, is lost.
     pub(crate) fn session_lost(&mut self) {
-        self.cutting.clear();
+        // The answer may have come before: it counts for the life that gave it, whenever the operation looks at it.
+        self.cutting.iter_mut().for_each(|cutting| cutting.end = 0);
         self.questions.retain(|question| matches!(question.asker, Asker::Own { .. }));
     }
 }
@@ -107,7 +123,8 @@ impl CachedStripe {
         if self.cache.in_flight_above(length) {
             return false;
         }
-        self.waits.cutting.push((operation, self.cache.unacknowledged_end()));
+        let epoch = self.session.as_ref().map_or(0, |session| session.epoch);
+        self.waits.cutting.push(Cutting { operation, end: self.cache.unacknowledged_end(), epoch });
         self.cache_step(Input::Truncated { length });
         let message = Message::Truncate { request, resource: self.resource, length, sn };
         out.push(Effect::Ask { operation, message });
@@ -153,7 +170,7 @@ impl CachedStripe {
             return false;
         }
         // Until a truncate has ended the size is what it was before: the server may have less than we had, and not be cut yet.
-        let before_cut = self.waits.cutting.iter().map(|(_, end)| *end).max().unwrap_or(0);
+        let before_cut = self.waits.cutting.iter().map(|cutting| cutting.end).max().unwrap_or(0);
         let (end, modified_ns) = (self.cache.unacknowledged_end().max(before_cut), self.modified_ns);
         out.push(match question.asker {
             Asker::Own { operation } => Effect::Measured { operation, end, modified_ns },
