@@ -317,7 +317,7 @@ mod tests {
         for kind in [PlotKind::Lines, PlotKind::Bars, PlotKind::Stacked] {
             for logarithmic in [false, true] {
                 let svg = draw(&plot(kind, logarithmic));
-                for text in ["seqdlm: 30.0", "basic: 0.50", "speed &lt;by&gt; size", ">big<", ">GB/s<"] {
+                for text in ["seqdlm: 30<", "basic: 0.50", "speed &lt;by&gt; size", ">big<", ">GB/s<"] {
                     assert!(svg.contains(text), "{kind:?}: {text}");
                 }
                 assert!(!svg.contains("NaN") && svg.ends_with("</svg>"));
@@ -339,6 +339,6 @@ mod tests {
     fn what_was_not_measured_leaves_a_gap() {
         let mut gaps = plot(PlotKind::Bars, false);
         gaps.series[0].values[1] = None;
-        assert!(!draw(&gaps).contains("seqdlm: 30.0"));
+        assert!(!draw(&gaps).contains("seqdlm: 30<"));
     }
 }
