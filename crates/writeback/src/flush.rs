@@ -15,6 +15,11 @@ const fn is_final(errno: i32) -> bool {
     matches!(errno, EPERM | EFBIG | ESTALE)
 }
 
+/// The smallest extent around pieces that are in order; `None` if there are none.
+fn hull(pieces: &[(Extent, Sn)]) -> Option<Extent> {
+    Some(pieces.first()?.0.hull(pieces.last()?.0))
+}
+
 impl Stripe {
     pub(super) fn flush(&mut self, lock: LockId, cancel: Cancel, out: &mut Vec<Effect>) {
         if cancel.release {
@@ -26,8 +31,12 @@ impl Stripe {
             });
         }
         self.stalled = false;
-        self.cancels.insert(lock, cancel);
-        self.settle(out);
+        // Nobody else's data or barrier is any nearer to its end by this: a client may have thousands of locks to give back.
+        if self.is_quiet(&cancel) {
+            self.finish(lock, &cancel, out);
+        } else {
+            self.cancels.insert(lock, cancel);
+        }
     }
 
     /// Whether a canceled lock waits for dirty data that could be sent now.
@@ -116,10 +125,11 @@ impl Stripe {
 
     /// The locks for which `pieces` are the last data: their release travels along.
     fn released_by(&mut self, job: JobId, pieces: &[(Extent, Sn)]) -> Vec<LockId> {
+        let Some(hull) = hull(pieces) else { return Vec::new() };
         let done: Vec<LockId> = self
             .cancels
             .iter()
-            .filter(|(_, c)| c.release && c.travels_with.is_none())
+            .filter(|(_, c)| c.release && c.travels_with.is_none() && c.extent.overlaps(hull))
             .filter(|(_, c)| self.dirty.overlapping(c.extent).all(|(_, sn)| sn > c.sn))
             .filter(|(_, c)| {
                 let ours = |part: Extent| pieces.iter().any(|(piece, _)| piece.contains(part));
@@ -163,7 +173,9 @@ impl Stripe {
             self.cancels.remove(&lock);
             out.push(Effect::Flushed { lock, released: true });
         }
-        self.settle(out);
+        if let Some(within) = hull(&pieces) {
+            self.settle(within, out);
+        }
     }
 
     fn stored(&mut self, extent: Extent) {
@@ -214,26 +226,34 @@ impl Stripe {
         }
         self.stalled = false;
         self.barriers.insert(barrier, Barrier { pending, errno: None });
-        self.settle(out);
+        self.settle(Extent::WHOLE, out);
     }
 
-    /// Reports the locks and barriers that have nothing left to wait for.
-    pub(super) fn settle(&mut self, out: &mut Vec<Effect>) {
-        let quiet = |c: &Cancel| {
-            c.travels_with.is_none()
-                // What is on its way is older, and found first: where locks overlap there may be many of both.
-                && self.in_flight.overlapping(c.extent).all(|(_, sn)| sn > c.sn)
-                && self.dirty.overlapping(c.extent).all(|(_, sn)| sn > c.sn)
-        };
-        let done: Vec<LockId> =
-            self.cancels.iter().filter(|(_, c)| quiet(c)).map(|(lock, _)| *lock).collect();
+    /// Whether nothing of a lock's data is left here.
+    fn is_quiet(&self, cancel: &Cancel) -> bool {
+        cancel.travels_with.is_none()
+            // What is on its way is older, and found first: where locks overlap there may be many of both.
+            && self.in_flight.overlapping(cancel.extent).all(|(_, sn)| sn > cancel.sn)
+            && self.dirty.overlapping(cancel.extent).all(|(_, sn)| sn > cancel.sn)
+    }
+
+    /// Reports a lock that has nothing left to wait for.
+    fn finish(&mut self, lock: LockId, cancel: &Cancel, out: &mut Vec<Effect>) {
+        if cancel.release {
+            // What was cleaned since the cancel began.
+            self.forget_clean(cancel.extent, cancel.sn, out);
+        }
+        out.push(Effect::Flushed { lock, released: false });
+    }
+
+    /// Reports the locks and barriers that have nothing left to wait for, after something has changed in `within`.
+    pub(super) fn settle(&mut self, within: Extent, out: &mut Vec<Effect>) {
+        let near = self.cancels.iter().filter(|(_, cancel)| cancel.extent.overlaps(within));
+        let quiet = near.filter(|(_, cancel)| self.is_quiet(cancel));
+        let done: Vec<LockId> = quiet.map(|(lock, _)| *lock).collect();
         for lock in done {
             let cancel = self.cancels.remove(&lock).expect("just found");
-            if cancel.release {
-                // What was cleaned since the cancel began.
-                self.forget_clean(cancel.extent, cancel.sn, out);
-            }
-            out.push(Effect::Flushed { lock, released: false });
+            self.finish(lock, &cancel, out);
         }
         // A barrier with an error does not wait for data that nobody tries to send.
         let stalled = self.stalled;

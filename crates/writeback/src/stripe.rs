@@ -215,7 +215,7 @@ impl Stripe {
                 self.written(extent, sn);
                 if covers && !self.cancels.is_empty() {
                     // The last bytes of a canceled lock may have been overwritten under a newer one: nothing left to flush.
-                    self.settle(out);
+                    self.settle(extent, out);
                 }
             }
             Input::Fetched { extent, sn } => {
@@ -366,7 +366,7 @@ impl Stripe {
             barrier.pending.remove(above);
         }
         out.push(Effect::Forgotten { extent: above });
-        self.settle(out);
+        self.settle(above, out);
     }
 
     fn lost(&mut self, out: &mut Vec<Effect>) {

@@ -48,6 +48,14 @@ pub struct Entry {
     figure: fn(Size, &Outcomes) -> Figure,
 }
 
+impl Entry {
+    /// The runs that it is made of.
+    #[must_use]
+    pub fn runs(&self, size: Size) -> Vec<Spec> {
+        (self.specs)(size)
+    }
+}
+
 /// All figures, in the order of the page.
 pub const FIGURES: [Entry; 12] = [
     Entry {
