@@ -1,0 +1,302 @@
+//! A cluster with mounts, and programs behind its doors.
+
+use crate::agent::Agent;
+use crate::mount::{Mount, sweep};
+use crate::power::Power;
+use crate::tools::workspace;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// What the directories of worlds are called, before the number of the process.
+const PREFIX: &str = "ccpfs-sem-";
+/// Mounts of a world.
+const MOUNTS: usize = 2;
+/// Seconds after which a program that hangs is ended.
+const PROGRAM_TIMEOUT_S: &str = "300";
+
+/// How a program reaches files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// A directory of the local file system, without ccPFS.
+    Plain,
+    /// A mount: 0 or 1.
+    Mount(usize),
+    /// The preload library.
+    Preload,
+}
+
+/// What a world shall be like.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Servers, at least one.
+    pub servers: u32,
+    /// Stripes of new files.
+    pub stripes: u32,
+    /// Bytes of a unit, as the configuration file has them.
+    pub stripe_size: &'static str,
+    /// Lines for the section `[client]`.
+    pub client: &'static str,
+    /// Lines for the section `[server]`.
+    pub server: &'static str,
+}
+
+impl Default for Settings {
+    /// Two servers, and stripes so small that most operations cross them.
+    fn default() -> Settings {
+        Settings {
+            servers: 2,
+            stripes: 2,
+            stripe_size: "64KiB",
+            client: "cache = \"256MiB\"",
+            server: "",
+        }
+    }
+}
+
+enum Servers {
+    None,
+    Processes(Vec<Option<Child>>),
+    Inside(Power),
+}
+
+/// A cluster in a directory of its own, on Unix sockets. It ends, and its directory goes, when this is dropped.
+pub struct World {
+    folder: PathBuf,
+    servers: Servers,
+    mounts: [Mutex<Option<Mount>>; MOUNTS],
+}
+
+/// A file of the build under test: below `CCPFS_BIN_DIR`, else in the workspace's release build.
+///
+/// # Panics
+/// When it has not been built.
+#[must_use]
+pub fn built(name: &str) -> PathBuf {
+    let folder =
+        std::env::var_os("CCPFS_BIN_DIR").map_or_else(|| PathBuf::from("target/release"), PathBuf::from);
+    let folder = if folder.is_absolute() { folder } else { workspace().join(folder) };
+    let path = folder.join(name);
+    assert!(path.exists(), "{} is missing: build it, or set CCPFS_BIN_DIR", path.display());
+    path
+}
+
+/// The agent's program: beside the tests that run.
+fn agent_program() -> PathBuf {
+    let tests = std::env::current_exe().expect("the test has a file");
+    let folder = tests.parent().and_then(Path::parent).expect("tests lie in a sub-directory of the build");
+    let path = folder.join("ccpfs-agent");
+    assert!(path.exists(), "{} is missing", path.display());
+    path
+}
+
+/// Takes variables out that would reach a program from the environment of the tests.
+fn forget_variables(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("CCPFS_") {
+            command.env_remove(name);
+        }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl World {
+    /// A world without servers: only the plain directory can be used.
+    ///
+    /// # Panics
+    /// When the temporary directory cannot be written.
+    #[must_use]
+    pub fn plain() -> World {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        static SWEPT: OnceLock<()> = OnceLock::new();
+        SWEPT.get_or_init(|| sweep(&std::env::temp_dir(), PREFIX));
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        // A short path, because those of sockets are limited.
+        let folder = std::env::temp_dir().join(format!("{PREFIX}{}-{number}", std::process::id()));
+        for part in ["ns", "out", "data"] {
+            std::fs::create_dir_all(folder.join(part)).expect("the temporary directory can be written");
+        }
+        World { folder, servers: Servers::None, mounts: Default::default() }
+    }
+
+    /// Starts servers, one process each. Clients wait for them by themselves.
+    ///
+    /// # Panics
+    /// When something has not been built or cannot be started.
+    #[must_use]
+    pub fn start(settings: &Settings) -> World {
+        let mut world = World::plain();
+        world.configure(settings);
+        let servers = (0..settings.servers).map(|index| Some(world.spawn_server(index))).collect();
+        world.servers = Servers::Processes(servers);
+        world
+    }
+
+    /// Starts servers in this process, on devices that can lose power or be full.
+    ///
+    /// # Panics
+    /// When they cannot be started.
+    #[must_use]
+    pub fn start_inside(settings: &Settings) -> World {
+        let mut world = World::plain();
+        world.configure(settings);
+        world.servers = Servers::Inside(Power::start(&world.config(), settings.servers));
+        world
+    }
+
+    fn configure(&self, settings: &Settings) {
+        let sockets = (0..settings.servers).map(|n| format!("\"unix:{}/s{n}\"", self.folder.display()));
+        let sockets: Vec<String> = sockets.collect();
+        let text = format!(
+            "[cluster]\nnamespace = \"{}\"\nservers = [{}]\n\n[stripe]\ncount = {}\nsize = \"{}\"\n\n\
+             [client]\n{}\n\n[server]\ndata = \"{}\"\n{}\n",
+            self.namespace().display(),
+            sockets.join(", "),
+            settings.stripes,
+            settings.stripe_size,
+            settings.client,
+            self.folder.join("data").display(),
+            settings.server,
+        );
+        std::fs::write(self.config(), text).expect("the temporary directory can be written");
+    }
+
+    fn spawn_server(&self, index: u32) -> Child {
+        let mut command = Command::new(built("ccpfs"));
+        command
+            .args(["server", "--config"])
+            .arg(self.config())
+            .args(["--index", &index.to_string(), "--parent", &std::process::id().to_string()])
+            .stdin(Stdio::null());
+        forget_variables(&mut command);
+        command.spawn().expect("the server can be started")
+    }
+
+    /// Ends a server process at once, as a crash does.
+    ///
+    /// # Panics
+    /// When it is not there.
+    pub fn kill_server(&mut self, index: usize) {
+        let Servers::Processes(servers) = &mut self.servers else { panic!("the servers are no processes") };
+        let mut server = servers[index].take().expect("the server runs");
+        server.kill().expect("the server is ours");
+        server.wait().expect("the server is ours");
+    }
+
+    /// Starts a server process that was ended.
+    ///
+    /// # Panics
+    /// When servers are no processes.
+    pub fn restart_server(&mut self, index: usize) {
+        let server = self.spawn_server(u32::try_from(index).expect("a small number"));
+        let Servers::Processes(servers) = &mut self.servers else { panic!("the servers are no processes") };
+        servers[index] = Some(server);
+    }
+
+    /// The power supply of servers in this process.
+    ///
+    /// # Panics
+    /// When the world was not started so.
+    pub fn power(&mut self) -> &mut Power {
+        let Servers::Inside(power) = &mut self.servers else { panic!("the servers are processes") };
+        power
+    }
+
+    /// The namespace directory, where stubs are.
+    #[must_use]
+    pub fn namespace(&self) -> PathBuf {
+        self.folder.join("ns")
+    }
+
+    /// The configuration file.
+    #[must_use]
+    pub fn config(&self) -> PathBuf {
+        self.folder.join("ccpfs.toml")
+    }
+
+    /// Whether the build under test can mount. If not, tests of mounts say that they are skipped.
+    #[must_use]
+    pub fn can_mount() -> bool {
+        static CAN: OnceLock<bool> = OnceLock::new();
+        *CAN.get_or_init(|| {
+            let output = Command::new(built("ccpfs")).args(["mount", "--help"]).output();
+            output.is_ok_and(|output| output.status.success()) && Path::new("/dev/fuse").exists()
+        })
+    }
+
+    /// Mount 0 or 1, made at its first use. `None` after [`World::end_mount`].
+    pub fn mount(&self, index: usize) -> MutexGuard<'_, Option<Mount>> {
+        let mut mount = locked(&self.mounts[index]);
+        if mount.is_none() {
+            let folder = self.folder.join(format!("m{index}"));
+            let mut command = Command::new(built("ccpfs"));
+            command.args(["mount", "--foreground", "--config"]).arg(self.config()).arg(&folder);
+            forget_variables(&mut command);
+            *mount = Some(Mount::start(command, &folder));
+        }
+        mount
+    }
+
+    /// The directory of a door.
+    #[must_use]
+    pub fn root(&self, door: Door) -> PathBuf {
+        match door {
+            Door::Plain => self.folder.join("out"),
+            Door::Preload => self.namespace(),
+            Door::Mount(index) => {
+                drop(self.mount(index));
+                self.folder.join(format!("m{index}"))
+            }
+        }
+    }
+
+    /// A program that runs behind a door, in the door's directory, with `LC_ALL=C`.
+    #[must_use]
+    pub fn command(&self, door: Door, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        forget_variables(&mut command);
+        command.current_dir(self.root(door)).env("LC_ALL", "C").stdin(Stdio::null());
+        if door == Door::Preload {
+            command.env("CCPFS_CONFIG", self.config()).env("LD_PRELOAD", built("libccpfs_preload.so"));
+        }
+        command
+    }
+
+    /// A shell script behind a door, in the door's directory; it stops at the first command that fails, and when it hangs.
+    #[must_use]
+    pub fn script(&self, door: Door, script: &str) -> Command {
+        let mut command = self.command(door, Path::new("timeout"));
+        command.args(["--kill-after=5", PROGRAM_TIMEOUT_S, "bash", "-euo", "pipefail", "-c", script]);
+        command
+    }
+
+    /// An agent behind a door.
+    #[must_use]
+    pub fn agent(&self, door: Door) -> Agent {
+        Agent::start(&format!("{door:?}"), self.command(door, &agent_program()))
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for mount in &self.mounts {
+            drop(locked(mount).take());
+        }
+        if let Servers::Processes(servers) = &mut self.servers {
+            for mut server in servers.drain(..).flatten() {
+                let _ = server.kill();
+                let _ = server.wait();
+            }
+        }
+        self.servers = Servers::None;
+        if std::thread::panicking() {
+            eprintln!("the world's directory is kept: {}", self.folder.display());
+        } else {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! What two clients see of each other's work, through every door.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod data;
