@@ -32,9 +32,8 @@ impl Resource {
     fn free_until(&self, from: u64, to: u64, mode: LockMode) -> u64 {
         let Some(next) = Extent::new(from, from.saturating_add(1).min(to)) else { return from };
         let stands = |id| self.stands_against(id, mode);
-        let waits = |arrival| self.waits_against(arrival, mode, &Region::WHOLE);
         let blocked = self.near(mode, next).any(|(_, id)| stands(id))
-            || self.waiting_by_extent.overlapping(next).any(|(_, arrival)| waits(arrival));
+            || self.waiting.conflicting(mode, &Region::Extent(next)).next().is_some();
         if blocked {
             return from;
         }
@@ -43,7 +42,11 @@ impl Resource {
             true => granted,
             false => self.aside.first_start(from, granted, stands).unwrap_or(granted),
         };
-        self.waiting_by_extent.first_start(from, granted, waits).unwrap_or(granted)
+        let granted = match mode.writes() {
+            true => self.reads.first_start(from, granted, stands).unwrap_or(granted),
+            false => granted,
+        };
+        self.waiting.first_start(mode, from, granted).unwrap_or(granted)
     }
 
     /// The greatest offset at or below `to` down to which nobody stands against `mode`.
@@ -53,11 +56,8 @@ impl Resource {
             .near(mode, below)
             .filter(|(_, id)| self.stands_against(*id, mode))
             .map(|(extent, _)| extent.end());
-        let waiting = self
-            .waiting_by_extent
-            .overlapping(below)
-            .filter(|(_, arrival)| self.waits_against(*arrival, mode, &Region::WHOLE))
-            .map(|(extent, _)| extent.end());
+        let below = Region::Extent(below);
+        let waiting = self.waiting.conflicting(mode, &below).map(|(extent, _)| extent.end());
         granted.chain(waiting).max().unwrap_or(0).min(to)
     }
 
@@ -72,8 +72,8 @@ impl Resource {
             .count();
         let waiting = self
             .waiting
-            .values()
-            .filter(|other| !mode.compatible(other.mode, ccpfs_types::LockState::Granted))
+            .iter()
+            .filter(|(_, other)| !mode.compatible(other.mode, ccpfs_types::LockState::Granted))
             .take(LUSTRE_CONTENDED + 1)
             .count();
         let start = match granted == 0 && waiting <= LUSTRE_DOWNWARD {

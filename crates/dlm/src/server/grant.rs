@@ -1,42 +1,45 @@
 //! Who may have a lock now, who must wait, and for whom.
 
+use super::queue::Standing;
 use super::resource::{Effect, Lock, Phase, Request, Resource};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use ccpfs_types::{Extent, LockId, LockMode, LockState, Region};
 use ccpfs_wire::GrantedLock;
 
+/// What a request can be given: this mode over this region, in place of these locks of the same client.
+pub(super) struct Offer {
+    mode: LockMode,
+    region: Region,
+    replaces: Vec<LockId>,
+}
+
+/// Whether a request can be granted.
+pub(super) enum Verdict {
+    Grant(Offer),
+    Wait(Obstacle),
+}
+
 /// What stands against a request.
-enum Verdict {
-    /// Nothing: grant this mode over this region in place of these locks of the same client.
-    Grant { mode: LockMode, region: Region, replaces: Vec<LockId> },
-    /// An earlier request, which must be served first.
-    Behind,
-    /// These locks, for this mode within this region: more than asked for if locks of the same client would be taken in.
-    Blocked { by: Vec<LockId>, mode: LockMode, region: Region },
+pub(super) enum Obstacle {
+    /// An earlier request, the latest of those that must be served first.
+    Request(u64),
+    /// These locks, at least one, for this mode within this region: more than asked for if locks of the same client would be
+    /// taken in.
+    Locks { by: Vec<LockId>, mode: LockMode, region: Region },
 }
 
 impl Resource {
     /// Looks again at these waiting requests, oldest first, and at all that a grant among them concerns.
     pub(super) fn reconsider(&mut self, mut arrivals: BTreeSet<u64>, out: &mut Vec<Effect>) {
         while let Some(arrival) = arrivals.pop_first() {
-            let Some(request) = self.waiting.get(&arrival) else { continue };
-            match self.verdict(request, Some(arrival)) {
-                Verdict::Behind => {}
-                Verdict::Blocked { by, mode: wanted, region } => {
-                    if region != request.required || wanted != request.mode {
-                        self.upgrading.insert(arrival, region.bounds());
-                    }
-                    self.ask_for(&by, wanted, out);
+            let Some(request) = self.waiting.get(arrival) else { continue };
+            match self.verdict(request, arrival) {
+                Verdict::Grant(offer) => {
+                    let request = self.waiting.withdraw(arrival);
+                    arrivals.extend(self.serve(&request, arrival, offer, out));
                 }
-                Verdict::Grant { mode, region, replaces } => {
-                    let request = self.withdraw(arrival);
-                    let extent = self.grant(&request, mode, region, replaces, out).bounds();
-                    self.stop_clocks(request.required.bounds(), out);
-                    // Whoever waited behind this request now waits for the lock, or not at all.
-                    arrivals.extend(self.waiters_overlapping(extent));
-                    arrivals.extend(self.waiters_overlapping(request.required.bounds()));
-                }
+                Verdict::Wait(obstacle) => self.wait(arrival, obstacle, out),
             }
         }
         #[cfg(debug_assertions)]
@@ -45,35 +48,65 @@ impl Resource {
 
     /// Grants a request that does not wait, if nothing stands against it.
     pub(super) fn try_grant(&mut self, request: &Request, out: &mut Vec<Effect>) -> bool {
-        match self.verdict(request, None) {
-            Verdict::Behind | Verdict::Blocked { .. } => false,
-            Verdict::Grant { mode, region, replaces } => {
-                let extent = self.grant(request, mode, region, replaces, out).bounds();
-                self.reconsider(self.waiters_overlapping(extent), out);
+        match self.verdict(request, u64::MAX) {
+            Verdict::Wait(_) => false,
+            Verdict::Grant(offer) => {
+                let concerned = self.grant(request, offer, out);
+                self.reconsider(concerned, out);
                 true
             }
         }
     }
 
-    fn verdict(&self, request: &Request, arrival: Option<u64>) -> Verdict {
-        let earlier = |other: u64| arrival.is_none_or(|arrival| other < arrival);
-        let behind = self
-            .waiting_by_extent
-            .overlapping(request.required.bounds())
-            .any(|(_, other)| earlier(other) && self.waits_against(other, request.mode, &request.required));
-        if behind {
-            return Verdict::Behind;
+    /// Grants a request that waits no longer; whom that concerns.
+    pub(super) fn serve(
+        &mut self,
+        request: &Request,
+        arrival: u64,
+        offer: Offer,
+        out: &mut Vec<Effect>,
+    ) -> BTreeSet<u64> {
+        let mut concerned = self.grant(request, offer, out);
+        self.stop_clocks(request.required.bounds(), out);
+        // Whoever waited behind this request now waits for the lock, or not at all.
+        concerned.extend(self.waiting.behind(arrival));
+        concerned
+    }
+
+    /// Lets a request stand behind what is in its way, and asks holders of locks to let go.
+    pub(super) fn wait(&mut self, arrival: u64, obstacle: Obstacle, out: &mut Vec<Effect>) {
+        match obstacle {
+            Obstacle::Request(other) => self.waiting.stand(arrival, Standing::Behind(other)),
+            Obstacle::Locks { by, mode: wanted, region } => {
+                let request = self.waiting.get(arrival).expect("callers found the request");
+                let standing = if region != request.required || wanted != request.mode {
+                    Standing::Upgrading(region.bounds())
+                } else {
+                    match self.waiting.standing(arrival) {
+                        // Whom else it waits for depends on its client's other locks; it is looked at whenever they may have changed.
+                        before @ Standing::Upgrading(_) => before,
+                        Standing::New | Standing::Behind(_) | Standing::Blocked(_) => {
+                            Standing::Blocked(*by.iter().max().expect("somebody is in the way"))
+                        }
+                    }
+                };
+                self.waiting.stand(arrival, standing);
+                self.ask_for(&by, wanted, out);
+            }
+        }
+    }
+
+    /// What stands against a request, of all that came before `arrival` and all that was granted.
+    pub(super) fn verdict(&self, request: &Request, arrival: u64) -> Verdict {
+        if let Some(other) = self.waiting.latest_before(arrival, request.mode, &request.required) {
+            return Verdict::Wait(Obstacle::Request(other));
         }
         let (mut mode, mut region) = (request.mode, request.required.clone());
         // Each round takes in more of the client's own locks, so it ends.
         loop {
-            let mut own = Vec::new();
-            let mut by = Vec::new();
-            for (_, id) in self.near(mode, region.bounds()) {
+            let (mut own, mut by) = (Vec::new(), Vec::new());
+            for id in self.against(mode, &region) {
                 let lock = &self.locks[&id];
-                if !lock.region.overlaps(&region) || self.compatible(mode, lock) {
-                    continue;
-                }
                 let joins =
                     self.policy.upgrading && lock.holder == request.from && lock.phase == Phase::Granted;
                 if joins { own.push(id) } else { by.push(id) }
@@ -83,25 +116,35 @@ impl Resource {
             });
             if joined == (mode, region.clone()) {
                 return if by.is_empty() {
-                    Verdict::Grant { mode, region, replaces: own }
+                    Verdict::Grant(Offer { mode, region, replaces: own })
                 } else {
-                    Verdict::Blocked { by, mode, region }
+                    Verdict::Wait(Obstacle::Locks { by, mode, region })
                 };
             }
             (mode, region) = joined;
         }
     }
 
+    /// The locks that conflict with `mode` over `region`: short ones first, those that are aside last.
+    fn against(&self, mode: LockMode, region: &Region) -> Vec<LockId> {
+        let mut found: Vec<(bool, u32, u64, LockId)> = self
+            .near(mode, region.bounds())
+            .filter_map(|(extent, id)| {
+                let lock = &self.locks[&id];
+                let stands = lock.region.overlaps(region) && !self.compatible(mode, lock);
+                stands.then(|| (self.is_aside(lock), extent.length().ilog2(), extent.start(), id))
+            })
+            .collect();
+        if found.len() > 1 {
+            found.sort_unstable();
+        }
+        found.into_iter().map(|(_, _, _, id)| id).collect()
+    }
+
     /// Whether a request of `mode` may stand beside a granted lock under this policy (paper Table II).
     fn compatible(&self, mode: LockMode, lock: &Lock) -> bool {
         let state = if self.policy.early_grant { lock.state() } else { LockState::Granted };
         mode.compatible(lock.mode, state)
-    }
-
-    /// Whether waiting request `other` conflicts with `mode` over `region`.
-    pub(super) fn waits_against(&self, other: u64, mode: LockMode, region: &Region) -> bool {
-        let other = &self.waiting[&other];
-        !mode.compatible(other.mode, LockState::Granted) && other.required.overlaps(region)
     }
 
     /// Whether granted lock `id` conflicts with `mode`.
@@ -129,7 +172,8 @@ impl Resource {
             if hurry {
                 out.push(Effect::Revoke { to: lock.holder, lock: *id, wanted });
             }
-            if self.awaited.insert(*id) {
+            if !core::mem::replace(&mut lock.awaited, true) {
+                self.awaited.insert(lock.region.bounds(), *id);
                 out.push(Effect::Arm { lock: *id, holder: lock.holder });
             }
         }
@@ -138,41 +182,38 @@ impl Resource {
     /// Stops the clocks of CANCELING locks that nobody waits for any longer: whoever did was granted beside them, and their holders
     /// may put their flushes off. Whoever comes to wait for one starts its clock again.
     fn stop_clocks(&mut self, extent: Extent, out: &mut Vec<Effect>) {
-        let beside: Vec<LockId> = self
+        let mut beside: Vec<LockId> = self
             .awaited
-            .iter()
-            .copied()
+            .overlapping(extent)
+            .map(|(_, id)| id)
             .filter(|id| {
                 let lock = &self.locks[id];
-                lock.region.bounds().overlaps(extent)
-                    && lock.phase == Phase::Canceling
-                    && !self.is_waited_for(lock)
+                lock.phase == Phase::Canceling && !self.is_waited_for(lock)
             })
             .collect();
+        beside.sort_unstable();
         for id in beside {
-            self.awaited.remove(&id);
+            let lock = self.locks.get_mut(&id).expect("the index names locks that are held");
+            lock.awaited = false;
+            self.awaited.remove(lock.region.bounds(), id);
             out.push(Effect::Disarm { lock: id });
         }
     }
 
-    /// Whether a waiting request may need the release of `lock`.
+    /// Whether a waiting request may need the release of CANCELING `lock`.
     fn is_waited_for(&self, lock: &Lock) -> bool {
         let extent = lock.region.bounds();
         // How strong an upgrade will be is known when its turn comes.
-        self.upgrading.values().any(|reach| reach.overlaps(extent))
-            || self.waiting_by_extent.overlapping(extent).any(|(_, arrival)| {
-                self.upgrading.contains_key(&arrival) || !self.compatible(self.waiting[&arrival].mode, lock)
-            })
+        self.waiting.upgrading_in(extent).next().is_some()
+            || match self.is_aside(lock) {
+                true => self.waiting.has_others_than_blind(extent),
+                false => self.waiting.conflicting(lock.mode, &lock.region).next().is_some(),
+            }
     }
 
-    fn grant(
-        &mut self,
-        request: &Request,
-        mode: LockMode,
-        base: Region,
-        replaces: Vec<LockId>,
-        out: &mut Vec<Effect>,
-    ) -> Region {
+    /// Makes a lock; whom that concerns, beside those who waited behind the request.
+    fn grant(&mut self, request: &Request, offer: Offer, out: &mut Vec<Effect>) -> BTreeSet<u64> {
+        let Offer { mode, region: base, replaces } = offer;
         // Data written under the locks that are replaced may still be on their way (I6).
         let inherited = replaces.iter().filter_map(|id| self.locks[id].lowest_sn).min();
         for id in &replaces {
@@ -184,9 +225,10 @@ impl Resource {
             true => (Phase::Canceling, LockState::Canceling),
             false => (Phase::Granted, LockState::Granted),
         };
-        let early = self
-            .all_overlapping(region.bounds())
-            .any(|id| self.locks[&id].lowest_sn.is_some() && self.locks[&id].region.overlaps(&region));
+        let early = mode.writes()
+            && self
+                .all_overlapping(region.bounds())
+                .any(|id| self.locks[&id].lowest_sn.is_some() && self.locks[&id].region.overlaps(&region));
         let (lock, sn) = (self.next.lock, self.next.sn);
         self.next.lock.0 += 1;
         //= protocol.md#I2
@@ -202,28 +244,31 @@ impl Resource {
             self.near(mode, region.bounds()).all(|(_, id)| !self.stands_against(id, mode)),
             "a lock is granted only where nothing stands against it"
         );
-        let held =
-            Lock { holder: request.from, mode, region: region.clone(), phase, lowest_sn, urged: false };
-        self.index_of(&held).insert(region.bounds(), lock);
-        self.locks.insert(lock, held);
-        let granted = GrantedLock {
-            lock,
+        let extent = region.bounds();
+        let mut concerned: BTreeSet<u64> = self.waiting.upgrading_in(extent).collect();
+        // Nobody who stands behind another lock is in the way of a grant, except of an upgrade.
+        if !replaces.is_empty() {
+            concerned.extend(self.waiting.blocked_in(extent));
+        }
+        let held = Lock {
+            holder: request.from,
             mode,
             region: region.clone(),
-            sn,
-            state,
-            replaces,
-            early: early && mode.writes(),
+            phase,
+            lowest_sn,
+            urged: false,
+            awaited: false,
         };
+        self.index_of(&held).insert(extent, lock);
+        self.locks.insert(lock, held);
+        let granted = GrantedLock { lock, mode, region, sn, state, replaces, early };
         out.push(Effect::Grant { to: request.from, request: request.request, granted });
-        region
+        concerned
     }
 
     /// Whether a waiting request conflicts with what is about to be granted (paper III-A2).
     fn is_wanted(&self, mode: LockMode, region: &Region) -> bool {
-        self.waiting_by_extent
-            .overlapping(region.bounds())
-            .any(|(_, arrival)| self.waits_against(arrival, mode, region))
+        self.waiting.conflicting(mode, region).next().is_some()
     }
 
     /// I1 in full: two overlapping locks that may both be in use are compatible. And the clock of each lock runs that a request
@@ -234,12 +279,23 @@ impl Resource {
             return; // quadratic; the grant asserts its own part
         }
         for (arrival, request) in self.waiting.iter().take(64) {
-            if let Verdict::Blocked { by, .. } = self.verdict(request, Some(*arrival)) {
-                assert!(
-                    by.iter().all(|id| self.awaited.contains(id)),
-                    "I8 is broken for {request:?}: {by:?}"
-                );
-            }
+            let standing = self.waiting.standing(arrival);
+            let agrees = match self.verdict(request, arrival) {
+                Verdict::Grant(_) => false,
+                Verdict::Wait(Obstacle::Request(other)) => standing == Standing::Behind(other),
+                Verdict::Wait(Obstacle::Locks { by, .. }) => {
+                    assert!(
+                        by.iter().all(|id| self.locks[id].awaited),
+                        "I8 is broken for {request:?}: {by:?}"
+                    );
+                    match standing {
+                        Standing::Blocked(lock) => by.contains(&lock),
+                        Standing::Upgrading(_) => true,
+                        Standing::New | Standing::Behind(_) => false,
+                    }
+                }
+            };
+            assert!(agrees, "{request:?} does not stand behind what it waits for: {standing:?}");
         }
         for (id, a) in &self.locks {
             for (_, b) in self.locks.range((core::ops::Bound::Excluded(*id), core::ops::Bound::Unbounded)) {

@@ -1,5 +1,7 @@
 //! The state of one lock resource and everything that can happen to it.
 
+use super::grant::Verdict;
+use super::queue::{Queue, Standing};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use ccpfs_types::limits::WAITING_MAX;
@@ -142,6 +144,8 @@ pub(super) struct Lock {
     pub(super) lowest_sn: Option<Sn>,
     /// Whether its holder knows that the release itself is waited for.
     pub(super) urged: bool,
+    /// Whether its holder's time runs: somebody waits for its release.
+    pub(super) awaited: bool,
 }
 
 impl Lock {
@@ -160,6 +164,8 @@ pub(super) struct Request {
     pub(super) mode: LockMode,
     pub(super) required: Region,
     pub(super) desired: Region,
+    /// What it waits for.
+    pub(super) standing: Standing,
 }
 
 /// Errors of Linux that a request can be denied with.
@@ -174,19 +180,16 @@ pub(super) mod errno {
 pub struct Resource {
     pub(super) policy: Policy,
     pub(super) next: Origin,
-    next_arrival: u64,
     pub(super) locks: BTreeMap<LockId, Lock>,
-    /// Those that may stand in anybody's way.
+    /// Write locks that may stand in anybody's way.
     pub(super) by_extent: ExtentIndex<LockId>,
+    /// Read locks, which stand in no reader's way.
+    pub(super) reads: ExtentIndex<LockId>,
     /// Those that stand in no blind write's way, however many they are: CANCELING NBW locks, under early grant.
     pub(super) aside: ExtentIndex<LockId>,
     /// Those whose release somebody waits for.
-    pub(super) awaited: BTreeSet<LockId>,
-    /// Requests by order of arrival.
-    pub(super) waiting: BTreeMap<u64, Request>,
-    pub(super) waiting_by_extent: ExtentIndex<u64>,
-    /// Requests that would take in locks of their own client, and so wait for more than what they require conflicts with: how far.
-    pub(super) upgrading: BTreeMap<u64, Extent>,
+    pub(super) awaited: ExtentIndex<LockId>,
+    pub(super) waiting: Queue,
 }
 
 impl Resource {
@@ -196,14 +199,12 @@ impl Resource {
         Resource {
             policy,
             next: origin,
-            next_arrival: 0,
             locks: BTreeMap::new(),
             by_extent: ExtentIndex::new(),
+            reads: ExtentIndex::new(),
             aside: ExtentIndex::new(),
-            awaited: BTreeSet::new(),
-            waiting: BTreeMap::new(),
-            waiting_by_extent: ExtentIndex::new(),
-            upgrading: BTreeMap::new(),
+            awaited: ExtentIndex::new(),
+            waiting: Queue::new(),
         }
     }
 
@@ -218,22 +219,14 @@ impl Resource {
                 if try_only { self.try_enqueue(request, out) } else { self.enqueue(request, out) }
             }
             Input::RevokeAck { from, lock, mode } | Input::Convert { from, lock, mode } => {
-                if let Some(extent) = self.canceling(from, lock, mode) {
-                    self.reconsider(self.waiters_overlapping(extent), out);
+                if self.canceling(from, lock, mode) {
+                    self.reconsider(self.concerned_by_cancel(lock), out);
                 }
             }
             Input::Release { from, lock } => {
-                if let Some(held) = self.locks.get(&lock).filter(|held| held.holder == from) {
-                    let was_aside = self.is_aside(held);
-                    let extent = self.remove(lock, out);
-                    let mut arrivals = self.waiters_overlapping(extent);
-                    if was_aside {
-                        // It stood in no blind write's way.
-                        arrivals.retain(|arrival| {
-                            !self.waiting[arrival].mode.is_blind_write()
-                                || self.upgrading.contains_key(arrival)
-                        });
-                    }
+                if self.holds(from, lock) {
+                    let arrivals = self.concerned_by_release(lock);
+                    self.remove(lock, out);
                     self.reconsider(arrivals, out);
                 }
             }
@@ -251,7 +244,7 @@ impl Resource {
     /// Whether nobody holds or waits for anything.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.locks.is_empty() && self.waiting.is_empty()
+        self.locks.is_empty() && self.waiting.len() == 0
     }
 
     /// Number of granted locks.
@@ -276,7 +269,7 @@ impl Resource {
     #[must_use]
     pub fn involves(&self, client: ClientId) -> bool {
         self.locks.values().any(|lock| lock.holder == client)
-            || self.waiting.values().any(|r| r.from == client)
+            || self.waiting.iter().any(|(_, request)| request.from == client)
     }
 
     /// The lowest sequence number among write locks that overlap `extent` and are not released: data with that number
@@ -321,7 +314,7 @@ impl Resource {
         let required = required.aligned(granularity);
         let desired = desired.aligned(granularity).hull(&required);
         let mode = if mode.writes() && !self.policy.write_modes { LockMode::Pw } else { mode };
-        Request { from, request, mode, required, desired }
+        Request { from, request, mode, required, desired, standing: Standing::New }
     }
 
     fn enqueue(&mut self, request: Request, out: &mut Vec<Effect>) {
@@ -329,11 +322,16 @@ impl Resource {
             out.push(Effect::Deny { to: request.from, request: request.request, errno: errno::EBUSY });
             return;
         }
-        let arrival = self.next_arrival;
-        self.next_arrival += 1;
-        self.waiting_by_extent.insert(request.required.bounds(), arrival);
-        self.waiting.insert(arrival, request);
-        self.reconsider(BTreeSet::from([arrival]), out);
+        let arrival = self.waiting.arrive();
+        let arrivals = match self.verdict(&request, arrival) {
+            Verdict::Grant(offer) => self.serve(&request, arrival, offer, out),
+            Verdict::Wait(obstacle) => {
+                self.waiting.insert(arrival, request);
+                self.wait(arrival, obstacle, out);
+                BTreeSet::new()
+            }
+        };
+        self.reconsider(arrivals, out);
     }
 
     fn try_enqueue(&mut self, request: Request, out: &mut Vec<Effect>) {
@@ -342,18 +340,19 @@ impl Resource {
         }
     }
 
-    /// Marks a lock CANCELING with a mode that may be lower; its extent if there was such a lock.
-    fn canceling(&mut self, from: ClientId, lock: LockId, mode: LockMode) -> Option<Extent> {
-        let mut held = self.locks.get(&lock).filter(|held| held.holder == from)?.clone();
-        self.index_of(&held).remove(held.region.bounds(), lock);
+    /// Marks a lock CANCELING with a mode that may be lower; whether there was such a lock.
+    fn canceling(&mut self, from: ClientId, lock: LockId, mode: LockMode) -> bool {
+        let Some(held) = self.locks.get(&lock).filter(|held| held.holder == from) else { return false };
+        let mut held = held.clone();
+        let extent = held.region.bounds();
+        self.index_of(&held).remove(extent, lock);
         held.phase = Phase::Canceling;
         if held.mode.serves(mode) {
             held.mode = mode;
         }
-        let extent = held.region.bounds();
         self.index_of(&held).insert(extent, lock);
         self.locks.insert(lock, held);
-        Some(extent)
+        true
     }
 
     /// Whether a lock stands in no blind write's way.
@@ -363,55 +362,64 @@ impl Resource {
 
     /// The index that a lock belongs in.
     pub(super) fn index_of(&mut self, lock: &Lock) -> &mut ExtentIndex<LockId> {
-        if self.is_aside(lock) { &mut self.aside } else { &mut self.by_extent }
+        match lock.mode {
+            LockMode::Pr => &mut self.reads,
+            LockMode::Nbw if self.is_aside(lock) => &mut self.aside,
+            LockMode::Nbw | LockMode::Bw | LockMode::Pw => &mut self.by_extent,
+        }
     }
 
     /// Locks that overlap `extent` and may stand in the way of `mode`.
     pub(super) fn near(&self, mode: LockMode, extent: Extent) -> impl Iterator<Item = (Extent, LockId)> + '_ {
+        let reads = mode.writes().then(|| self.reads.overlapping(extent));
         let aside = (!mode.is_blind_write()).then(|| self.aside.overlapping(extent));
-        self.by_extent.overlapping(extent).chain(aside.into_iter().flatten())
+        self.by_extent
+            .overlapping(extent)
+            .chain(reads.into_iter().flatten())
+            .chain(aside.into_iter().flatten())
     }
 
     /// All locks that overlap `extent`.
     pub(super) fn all_overlapping(&self, extent: Extent) -> impl Iterator<Item = LockId> + '_ {
+        self.all_that_write(extent).chain(self.reads.overlapping(extent).map(|(_, lock)| lock))
+    }
+
+    /// All locks that overlap `extent` and are write locks now.
+    pub(super) fn all_that_write(&self, extent: Extent) -> impl Iterator<Item = LockId> + '_ {
         self.by_extent.overlapping(extent).chain(self.aside.overlapping(extent)).map(|(_, lock)| lock)
     }
 
-    pub(super) fn remove(&mut self, lock: LockId, out: &mut Vec<Effect>) -> Extent {
+    pub(super) fn remove(&mut self, lock: LockId, out: &mut Vec<Effect>) {
         let held = self.locks.remove(&lock).expect("callers found the lock");
         let extent = held.region.bounds();
         self.index_of(&held).remove(extent, lock);
-        if self.awaited.remove(&lock) {
+        if held.awaited {
+            self.awaited.remove(extent, lock);
             out.push(Effect::Disarm { lock });
         }
-        extent
-    }
-
-    pub(super) fn withdraw(&mut self, arrival: u64) -> Request {
-        let request = self.waiting.remove(&arrival).expect("callers found the request");
-        self.waiting_by_extent.remove(request.required.bounds(), arrival);
-        self.upgrading.remove(&arrival);
-        request
     }
 
     fn evict(&mut self, client: ClientId, out: &mut Vec<Effect>) {
-        let arrivals: Vec<u64> =
-            self.waiting.iter().filter(|(_, r)| r.from == client).map(|(a, _)| *a).collect();
-        for arrival in arrivals {
-            self.withdraw(arrival);
+        let gone: Vec<u64> =
+            self.waiting.iter().filter(|(_, r)| r.from == client).map(|(arrival, _)| arrival).collect();
+        let mut concerned = BTreeSet::new();
+        for arrival in gone {
+            concerned.extend(self.waiting.behind(arrival));
+            self.waiting.withdraw(arrival);
         }
         let locks: Vec<LockId> =
             self.locks.iter().filter(|(_, l)| l.holder == client).map(|(id, _)| *id).collect();
         for lock in locks {
+            concerned.extend(self.concerned_by_release(lock));
             self.remove(lock, out);
         }
-        self.reconsider(self.waiting.keys().copied().collect(), out);
+        self.reconsider(concerned, out);
     }
 
     fn destroy(&mut self, out: &mut Vec<Effect>) {
-        let arrivals: Vec<u64> = self.waiting.keys().copied().collect();
+        let arrivals: Vec<u64> = self.waiting.iter().map(|(arrival, _)| arrival).collect();
         for arrival in arrivals {
-            let request = self.withdraw(arrival);
+            let request = self.waiting.withdraw(arrival);
             out.push(Effect::Deny { to: request.from, request: request.request, errno: errno::ESTALE });
         }
         let locks: Vec<LockId> = self.locks.keys().copied().collect();
@@ -420,10 +428,20 @@ impl Resource {
         }
     }
 
-    /// Whose turn may have come when something changed in `extent`.
-    pub(super) fn waiters_overlapping(&self, extent: Extent) -> BTreeSet<u64> {
-        let upgrading =
-            self.upgrading.iter().filter(|(_, reach)| reach.overlaps(extent)).map(|(arrival, _)| *arrival);
-        self.waiting_by_extent.overlapping(extent).map(|(_, arrival)| arrival).chain(upgrading).collect()
+    /// Whose turn may come when a lock goes.
+    fn concerned_by_release(&self, lock: LockId) -> BTreeSet<u64> {
+        let extent = self.locks[&lock].region.bounds();
+        self.waiting.blocked_by(lock).chain(self.waiting.upgrading_in(extent)).collect()
+    }
+
+    /// Whose turn may have come when a lock has become CANCELING or lower, and who may ask its holder to hurry.
+    fn concerned_by_cancel(&self, lock: LockId) -> BTreeSet<u64> {
+        let held = &self.locks[&lock];
+        let mut concerned = self.concerned_by_release(lock);
+        // Whoever stands behind another lock has nothing to ask of a holder that has been asked to hurry.
+        if !(held.urged && held.awaited) {
+            concerned.extend(self.waiting.blocked_in(held.region.bounds()));
+        }
+        concerned
     }
 }

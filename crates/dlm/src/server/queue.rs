@@ -1,0 +1,219 @@
+//! The requests that wait for one resource, and what each of them waits for.
+//!
+//! *What*: each waiting request stands behind the latest earlier request that it conflicts with; if there is none, behind one of
+//! the locks in its way. So whoever goes names those whose turn may have come, however many wait.
+//! *Invariants*: I8 (whoever waits stands behind somebody who is still there).
+//! *Not here*: which locks are in whose way, and what follows.
+
+use super::resource::Request;
+use alloc::collections::{BTreeMap, BTreeSet};
+use ccpfs_types::{Extent, ExtentIndex, LockId, LockMode, LockState, Region};
+use core::fmt;
+
+/// What a waiting request waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Standing {
+    /// It has not been looked at yet.
+    New,
+    /// The latest of the earlier requests that it conflicts with.
+    Behind(u64),
+    /// This lock, and perhaps others: all of their holders have been asked.
+    Blocked(LockId),
+    /// It would take in locks of its own client, and so waits for more than what it requires conflicts with: how far.
+    Upgrading(Extent),
+}
+
+/// Waiting requests, by order of arrival.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Queue {
+    next_arrival: u64,
+    waiters: BTreeMap<u64, Request>,
+    /// All of them by what they require: reads, blind writes, and the others.
+    reads: ExtentIndex<u64>,
+    blind: ExtentIndex<u64>,
+    exclusive: ExtentIndex<u64>,
+    /// An earlier request, and one that stands behind it.
+    behind: BTreeSet<(u64, u64)>,
+    /// A lock, and a request that stands behind it.
+    blocked: BTreeSet<(LockId, u64)>,
+    /// Those that stand behind a lock, by what they require.
+    blocked_by_extent: ExtentIndex<u64>,
+    /// Those that would take in other locks, by how far they reach.
+    upgrading: ExtentIndex<u64>,
+}
+
+impl Queue {
+    pub(super) fn new() -> Queue {
+        Queue {
+            next_arrival: 0,
+            waiters: BTreeMap::new(),
+            reads: ExtentIndex::new(),
+            blind: ExtentIndex::new(),
+            exclusive: ExtentIndex::new(),
+            behind: BTreeSet::new(),
+            blocked: BTreeSet::new(),
+            blocked_by_extent: ExtentIndex::new(),
+            upgrading: ExtentIndex::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// All requests with their arrivals, oldest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Request)> + '_ {
+        self.waiters.iter().map(|(arrival, request)| (*arrival, request))
+    }
+
+    pub(super) fn get(&self, arrival: u64) -> Option<&Request> {
+        self.waiters.get(&arrival)
+    }
+
+    /// The arrival of the next request, which is taken.
+    pub(super) fn arrive(&mut self) -> u64 {
+        let arrival = self.next_arrival;
+        self.next_arrival += 1;
+        arrival
+    }
+
+    /// Takes in a request under its arrival.
+    pub(super) fn insert(&mut self, arrival: u64, request: Request) {
+        let extent = request.required.bounds();
+        self.by_extent(request.mode).insert(extent, arrival);
+        let before = self.waiters.insert(arrival, request);
+        assert!(before.is_none(), "arrivals are taken once");
+    }
+
+    /// Takes a request out. Those that stand behind it must be looked at.
+    pub(super) fn withdraw(&mut self, arrival: u64) -> Request {
+        self.stand(arrival, Standing::New);
+        let request = self.waiters.remove(&arrival).expect("callers found the request");
+        self.by_extent(request.mode).remove(request.required.bounds(), arrival);
+        request
+    }
+
+    fn by_extent(&mut self, mode: LockMode) -> &mut ExtentIndex<u64> {
+        match mode {
+            LockMode::Pr => &mut self.reads,
+            LockMode::Nbw | LockMode::Bw => &mut self.blind,
+            LockMode::Pw => &mut self.exclusive,
+        }
+    }
+
+    pub(super) fn standing(&self, arrival: u64) -> Standing {
+        self.waiters[&arrival].standing
+    }
+
+    /// Notes what a request waits for.
+    pub(super) fn stand(&mut self, arrival: u64, standing: Standing) {
+        let waiter = self.waiters.get_mut(&arrival).expect("callers found the request");
+        let extent = waiter.required.bounds();
+        match core::mem::replace(&mut waiter.standing, standing) {
+            Standing::New => {}
+            Standing::Behind(other) => {
+                self.behind.remove(&(other, arrival));
+            }
+            Standing::Blocked(lock) => {
+                self.blocked.remove(&(lock, arrival));
+                self.blocked_by_extent.remove(extent, arrival);
+            }
+            Standing::Upgrading(reach) => self.upgrading.remove(reach, arrival),
+        }
+        match standing {
+            Standing::New => {}
+            Standing::Behind(other) => {
+                self.behind.insert((other, arrival));
+            }
+            Standing::Blocked(lock) => {
+                self.blocked.insert((lock, arrival));
+                self.blocked_by_extent.insert(extent, arrival);
+            }
+            Standing::Upgrading(reach) => self.upgrading.insert(reach, arrival),
+        }
+    }
+
+    /// Those that stand behind this request.
+    pub(super) fn behind(&self, arrival: u64) -> impl Iterator<Item = u64> + '_ {
+        self.behind.range((arrival, 0)..=(arrival, u64::MAX)).map(|(_, waiter)| *waiter)
+    }
+
+    /// Those that stand behind this lock.
+    pub(super) fn blocked_by(&self, lock: LockId) -> impl Iterator<Item = u64> + '_ {
+        self.blocked.range((lock, 0)..=(lock, u64::MAX)).map(|(_, waiter)| *waiter)
+    }
+
+    /// Those that stand behind a lock and require bytes of `extent`.
+    pub(super) fn blocked_in(&self, extent: Extent) -> impl Iterator<Item = u64> + '_ {
+        self.blocked_by_extent.overlapping(extent).map(|(_, waiter)| waiter)
+    }
+
+    /// Those that would take in other locks and reach into `extent`.
+    pub(super) fn upgrading_in(&self, extent: Extent) -> impl Iterator<Item = u64> + '_ {
+        self.upgrading.overlapping(extent).map(|(_, waiter)| waiter)
+    }
+
+    /// Requests that conflict with `mode` over `region`, each with its bounds.
+    pub(super) fn conflicting<'a>(
+        &'a self,
+        mode: LockMode,
+        region: &'a Region,
+    ) -> impl Iterator<Item = (Extent, u64)> + 'a {
+        let extent = region.bounds();
+        let reads = mode.writes().then(|| self.reads.overlapping(extent));
+        let writes = self.blind.overlapping(extent).chain(self.exclusive.overlapping(extent));
+        let all = writes.chain(reads.into_iter().flatten());
+        all.filter(move |(_, arrival)| self.waiters[arrival].conflicts(mode, region))
+    }
+
+    /// Whether somebody waits for bytes of `extent` who wants to read them: no blind write.
+    pub(super) fn has_others_than_blind(&self, extent: Extent) -> bool {
+        self.reads.overlapping(extent).chain(self.exclusive.overlapping(extent)).next().is_some()
+    }
+
+    /// The least offset in `[from, to)` at which a request begins that conflicts with `mode`.
+    pub(super) fn first_start(&self, mode: LockMode, from: u64, to: u64) -> Option<u64> {
+        let counts = |arrival: u64| self.waiters[&arrival].conflicts(mode, &Region::WHOLE);
+        let blind = self.blind.first_start(from, to, counts);
+        let exclusive = self.exclusive.first_start(from, blind.unwrap_or(to), counts).or(blind);
+        if mode.writes() {
+            self.reads.first_start(from, exclusive.unwrap_or(to), counts).or(exclusive)
+        } else {
+            exclusive
+        }
+    }
+
+    /// The latest request before arrival `before` that conflicts with `mode` over `region`.
+    ///
+    /// Looks at those that came last and at those nearby by turns, until either has the answer: in a crowd that wants the same
+    /// bytes the one before is found at once, and where everybody wants others, nobody is nearby.
+    pub(super) fn latest_before(&self, before: u64, mode: LockMode, region: &Region) -> Option<u64> {
+        let mut back = self.waiters.range(..before).rev();
+        let mut near = self.conflicting(mode, region);
+        let mut latest = None;
+        loop {
+            let Some((_, nearby)) = near.next() else { return latest };
+            if nearby < before {
+                latest = latest.max(Some(nearby));
+            }
+            let (arrival, request) = back.next()?;
+            if request.conflicts(mode, region) {
+                return Some(*arrival);
+            }
+        }
+    }
+}
+
+/// The requests: the rest only finds them faster.
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(&self.waiters).finish()
+    }
+}
+
+impl Request {
+    /// Whether it conflicts with `mode` over `region`, when neither has been granted.
+    fn conflicts(&self, mode: LockMode, region: &Region) -> bool {
+        !mode.compatible(self.mode, LockState::Granted) && self.required.overlaps(region)
+    }
+}
