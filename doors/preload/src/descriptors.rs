@@ -4,7 +4,7 @@ use crate::inside;
 use crate::real::{self, checked};
 use crate::reply::{Errno, guarded};
 use crate::table::{self, Former, OpenRef};
-use crate::{locks, open, open_file, stdio, translate};
+use crate::{locks, marks, open, open_file, stdio, translate};
 use libc::{c_int, c_uint};
 
 /// `close`. Data of the last descriptor are with the servers when it returns; the descriptor is closed in any case.
@@ -129,6 +129,7 @@ pub(crate) fn control(open: &OpenRef, fd: c_int, command: c_int, argument: usize
             // SAFETY: plain integers. The stub takes every flag but those that ask something of its storage.
             checked(unsafe { real::fcntl64(fd, command, argument & !(libc::O_DIRECT as usize)) })?;
             open.set_flags(libc::O_APPEND | libc::O_DIRECT, flags);
+            marks::set(fd, open.flags());
             Ok(0)
         }
         libc::F_SETLK
@@ -137,6 +138,9 @@ pub(crate) fn control(open: &OpenRef, fd: c_int, command: c_int, argument: usize
         | libc::F_OFD_SETLK
         | libc::F_OFD_SETLKW
         | libc::F_OFD_GETLK => locks::control(open, fd, command, argument),
+        // A lease would be kept although others write: they open the stub for reading only.
+        libc::F_SETLEASE => Err(libc::EINVAL),
+        command if marks::is_their_place(command) => Ok(0),
         _ => plain(),
     }
 }

@@ -26,15 +26,18 @@
 #[cfg(not(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64")))]
 compile_error!("the interposer is written for 64-bit Linux with glibc");
 
+mod actions;
 mod catch;
 mod copy;
 mod descriptors;
 mod inside;
 mod locks;
+mod marks;
 mod open;
 mod open_file;
 mod paths;
 mod process;
+mod program;
 mod real;
 mod reply;
 mod session;

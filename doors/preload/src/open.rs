@@ -6,10 +6,10 @@ use crate::real::{self, checked};
 use crate::reply::{Errno, reply};
 use crate::session::{self, Settings};
 use crate::table::{self, OpenRef};
-use crate::{paths, stdio};
+use crate::{marks, paths, stdio};
 use ccpfs_client::{Access, FsError, STUB_BYTES};
 use libc::{c_int, mode_t};
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::mem;
 
 /// Flags that mean the same for the stub.
@@ -45,6 +45,11 @@ pub(crate) fn may_be_stub(found: &libc::stat) -> bool {
 pub(crate) fn concerns(at: c_int, path: &CStr) -> bool {
     let Some(settings) = session::settings() else { return false };
     paths::is_in_namespace(settings, at, path) || stat_at(at, path, 0).is_ok_and(|found| may_be_stub(&found))
+}
+
+/// Whether what a path leads to looks like a stub.
+pub(crate) fn leads_to_stub(at: c_int, path: &CStr) -> bool {
+    stat_at(at, path, 0).is_ok_and(|found| may_be_stub(&found))
 }
 
 /// Closes the files whose names are gone, so that their data go, too. At the end of the process; nobody is left to use
@@ -187,6 +192,41 @@ fn open_stub(at: c_int, path: &CStr, flags: c_int, created: bool) -> Result<c_in
         }
     }
     enter(fd, file).inspect_err(|_| real::close_plain(fd))?;
+    marks::set(fd, flags);
+    Ok(fd)
+}
+
+/// Takes a descriptor that another process has passed on: when it is a stub's, it is ccPFS's here, too.
+pub(crate) fn received(fd: c_int) {
+    entered_plain(fd);
+    let Some(flags) = marks::get(fd) else { return };
+    if let Ok(found) = real::stat_of(fd)
+        && may_be_stub(&found)
+    {
+        let file = OpenFile::allocate(flags, found.st_dev, found.st_ino);
+        // Beyond the table the descriptor stays the stub's, which cannot be written through it.
+        let _ = enter(fd, file);
+    }
+}
+
+/// As [`take_over`], for a descriptor that was not opened by a name: for what `flags` say.
+///
+/// # Errors
+/// `EACCES` without permission; as attaching; the descriptor is closed then.
+pub(crate) fn take_over_for(fd: c_int, flags: c_int) -> Result<c_int, Errno> {
+    let found = real::stat_of(fd).inspect_err(|_| real::close_plain(fd))?;
+    let file = OpenFile::allocate(flags, found.st_dev, found.st_ino);
+    if file.is_writable() || flags & libc::O_TRUNC != 0 {
+        let name = CString::new(format!("/proc/self/fd/{fd}")).expect("no zero byte");
+        // SAFETY: the path is a string.
+        let allowed = unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::W_OK, libc::AT_EACCESS) };
+        checked(allowed).inspect_err(|_| real::close_plain(fd))?;
+    }
+    enter(fd, file.clone()).inspect_err(|_| real::close_plain(fd))?;
+    marks::set(fd, flags);
+    if flags & libc::O_TRUNC != 0 {
+        file.file(fd)?.truncate(0).map_err(|e| session::failed(&e))?;
+    }
     Ok(fd)
 }
 
@@ -198,6 +238,7 @@ fn take_over(fd: c_int, flags: c_int) -> Result<c_int, Errno> {
             let file = OpenFile::allocate(flags, found.st_dev, found.st_ino);
             file.set_attached(attached);
             enter(fd, file)?;
+            marks::set(fd, flags);
             Ok(fd)
         }
         Err(AttachError::File(error)) if is_no_stub(&error) => Ok(fd),

@@ -88,6 +88,21 @@ pub(crate) fn link_target(at: c_int, path: &CStr) -> Option<CString> {
     CString::new(joined).ok()
 }
 
+/// A path without symbolic links, `.` and `..`; `None` when it leads nowhere.
+pub(crate) fn resolved(path: &CStr) -> Option<Vec<u8>> {
+    let _inside = crate::inside::Inside::enter();
+    // SAFETY: the path is a string; the answer is ours to free.
+    unsafe {
+        let found = libc::realpath(path.as_ptr(), std::ptr::null_mut());
+        if found.is_null() {
+            return None;
+        }
+        let name = normalise(CStr::from_ptr(found).to_bytes());
+        libc::free(found.cast());
+        Some(name)
+    }
+}
+
 fn working_directory(settings: &Settings) -> u8 {
     let known = WORKING_DIRECTORY.load(Ordering::Acquire);
     if known != UNKNOWN {

@@ -32,17 +32,19 @@ pub(crate) fn finish() {
     session::finish();
 }
 
-extern "C" fn before_fork() {
+/// Before the process forks: nothing is half done.
+pub(crate) extern "C" fn before_fork() {
     session::before_fork();
 }
 
-extern "C" fn after_fork_in_parent() {
+/// After the process has forked, in the parent.
+pub(crate) extern "C" fn after_fork_in_parent() {
     session::after_fork_in_parent();
 }
 
 /// The child has the descriptors and no client: the parent's connections are closed here, so that they end with the
 /// parent, and files are attached anew when they are used.
-extern "C" fn after_fork_in_child() {
+pub(crate) extern "C" fn after_fork_in_child() {
     session::after_fork_in_child();
     for fd in table::known(0, c_int::MAX) {
         if table::is_internal(fd) {
@@ -51,4 +53,16 @@ extern "C" fn after_fork_in_child() {
         }
     }
     crate::open_file::forget_all_locks();
+}
+
+/// Forks in a way that calls no handlers.
+pub(crate) fn around_fork(fork: impl FnOnce() -> libc::pid_t) -> libc::pid_t {
+    before_fork();
+    let child = fork();
+    if child == 0 {
+        after_fork_in_child();
+    } else {
+        after_fork_in_parent();
+    }
+    child
 }

@@ -1,8 +1,8 @@
 //! The C library's own functions, found behind ours with `dlsym(RTLD_NEXT)`, each once and on first use.
 
 use libc::{
-    FILE, c_char, c_int, c_long, c_uint, c_ulong, c_void, iovec, mode_t, off_t, pid_t, pthread_attr_t,
-    pthread_t, size_t, ssize_t, stat, timespec,
+    FILE, c_char, c_int, c_long, c_uint, c_ulong, c_void, dev_t, gid_t, iovec, mode_t, off_t, pid_t,
+    pthread_attr_t, pthread_t, size_t, ssize_t, stat, statfs64 as statfs64_answer, timespec, uid_t,
 };
 use std::ffi::CStr;
 use std::mem;
@@ -69,6 +69,7 @@ macro_rules! originals {
         ///
         /// # Safety
         /// As the C library documents.
+        #[allow(non_snake_case, reason = "the C library's names")]
         #[inline]
         pub(crate) unsafe fn $name($($argument: $kind),*) -> $answer {
             static ORIGINAL: Original = {
@@ -126,6 +127,43 @@ originals! {
     renameat2(from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char, flags: c_uint) -> c_int;
     linkat(from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char, flags: c_int) -> c_int;
     utimensat(at: c_int, path: *const c_char, times: *const timespec, flags: c_int) -> c_int;
+    chmod(path: *const c_char, mode: mode_t) -> c_int;
+    lchmod(path: *const c_char, mode: mode_t) -> c_int;
+    fchmod(fd: c_int, mode: mode_t) -> c_int;
+    fchmodat(at: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int;
+    chown(path: *const c_char, owner: uid_t, group: gid_t) -> c_int;
+    lchown(path: *const c_char, owner: uid_t, group: gid_t) -> c_int;
+    fchown(fd: c_int, owner: uid_t, group: gid_t) -> c_int;
+    fchownat(at: c_int, path: *const c_char, owner: uid_t, group: gid_t, flags: c_int) -> c_int;
+    setxattr(
+        path: *const c_char, name: *const c_char, value: *const c_void, size: size_t, flags: c_int
+    ) -> c_int;
+    lsetxattr(
+        path: *const c_char, name: *const c_char, value: *const c_void, size: size_t, flags: c_int
+    ) -> c_int;
+    fsetxattr(fd: c_int, name: *const c_char, value: *const c_void, size: size_t, flags: c_int) -> c_int;
+    removexattr(path: *const c_char, name: *const c_char) -> c_int;
+    lremovexattr(path: *const c_char, name: *const c_char) -> c_int;
+    fremovexattr(fd: c_int, name: *const c_char) -> c_int;
+    mknodat(at: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int;
+    ftw64(path: *const c_char, visit: *const c_void, descriptors: c_int) -> c_int;
+    nftw64(path: *const c_char, visit: *const c_void, descriptors: c_int, flags: c_int) -> c_int;
+    fts64_read(walk: *mut c_void) -> *mut c_void;
+    fts64_children(walk: *mut c_void, options: c_int) -> *mut c_void;
+    statfs64(path: *const c_char, to: *mut statfs64_answer) -> c_int;
+    fstatfs64(fd: c_int, to: *mut statfs64_answer) -> c_int;
+    inotify_add_watch(watcher: c_int, path: *const c_char, mask: u32) -> c_int;
+    fanotify_mark(watcher: c_int, flags: c_uint, mask: u64, at: c_int, path: *const c_char) -> c_int;
+    open_by_handle_at(mount_fd: c_int, handle: *mut c_void, flags: c_int) -> c_int;
+    pidfd_getfd(process: c_int, fd: c_int, flags: c_uint) -> c_int;
+    recvmsg(socket: c_int, message: *mut libc::msghdr, flags: c_int) -> ssize_t;
+    recvmmsg(
+        socket: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int, limit: *mut timespec
+    ) -> c_int;
+    chroot(path: *const c_char) -> c_int;
+    setmntent(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    login_tty(fd: c_int) -> c_int;
+    forkpty(terminal: *mut c_int, name: *mut c_char, settings: *const c_void, size: *const c_void) -> pid_t;
     futimens(fd: c_int, times: *const timespec) -> c_int;
     dup(fd: c_int) -> c_int;
     dup2(from: c_int, to: c_int) -> c_int;
@@ -155,12 +193,15 @@ originals! {
         argument: *mut c_void
     ) -> c_int;
     fork() -> pid_t;
+    _Fork() -> pid_t;
+    clone(
+        work: *const c_void, stack: *mut c_void, flags: c_int, argument: *mut c_void, a: usize, b: usize, c: usize
+    ) -> c_int;
     daemon(keep_directory: c_int, keep_output: c_int) -> c_int;
     _exit(status: c_int) -> !;
     quick_exit(status: c_int) -> !;
     execve(path: *const c_char, arguments: *const *const c_char, variables: *const *const c_char) -> c_int;
     execvpe(path: *const c_char, arguments: *const *const c_char, variables: *const *const c_char) -> c_int;
-    fexecve(fd: c_int, arguments: *const *const c_char, variables: *const *const c_char) -> c_int;
     execveat(
         at: c_int, path: *const c_char, arguments: *const *const c_char, variables: *const *const c_char, flags: c_int
     ) -> c_int;
@@ -180,9 +221,17 @@ originals! {
         arguments: *const *const c_char,
         variables: *const *const c_char
     ) -> c_int;
+    posix_spawn_file_actions_init(actions: *mut c_void) -> c_int;
+    posix_spawn_file_actions_destroy(actions: *mut c_void) -> c_int;
     posix_spawn_file_actions_addopen(
         actions: *mut c_void, fd: c_int, path: *const c_char, flags: c_int, mode: mode_t
     ) -> c_int;
+    posix_spawn_file_actions_adddup2(actions: *mut c_void, from: c_int, to: c_int) -> c_int;
+    posix_spawn_file_actions_addclose(actions: *mut c_void, fd: c_int) -> c_int;
+    posix_spawn_file_actions_addclosefrom_np(actions: *mut c_void, fd: c_int) -> c_int;
+    posix_spawn_file_actions_addchdir_np(actions: *mut c_void, path: *const c_char) -> c_int;
+    posix_spawn_file_actions_addfchdir_np(actions: *mut c_void, fd: c_int) -> c_int;
+    posix_spawn_file_actions_addtcsetpgrp_np(actions: *mut c_void, fd: c_int) -> c_int;
     system(command: *const c_char) -> c_int;
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
     fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;

@@ -156,6 +156,20 @@ fn read_settings() -> Result<Settings, String> {
     Ok(Settings { config, roots, device })
 }
 
+/// After `chroot`: the namespace is below another name, or below none. `root` is the new root directory, normalised.
+pub(crate) fn root_changed(root: &[u8]) {
+    let Some(former) = settings() else { return };
+    let _inside = Inside::enter();
+    let _held = Held::take();
+    let below = |name: &Vec<u8>| {
+        let rest = name.strip_prefix(root)?;
+        (rest.is_empty() || rest[0] == b'/').then(|| rest.to_vec())
+    };
+    let roots = former.roots.iter().filter_map(below).collect();
+    let changed = Settings { config: former.config.clone(), roots, device: former.device };
+    SETTINGS.store(Box::into_raw(Box::new(changed)), Ordering::Release);
+}
+
 /// Whether this process has said that it runs without ccPFS.
 pub(crate) fn is_without() -> bool {
     WITHOUT.load(Ordering::Acquire)

@@ -6,6 +6,8 @@
 //!
 //! A program that is started with `CCPFS_PRELOAD=off` in its environment gets nothing.
 
+use crate::inside::Inside;
+use crate::marks;
 use crate::open_file::OpenFile;
 use crate::real;
 use crate::session;
@@ -110,11 +112,10 @@ fn parse(list: &str) -> Vec<Inherited> {
     list.split(',').filter_map(entry).collect()
 }
 
-/// Enters the descriptors of a list that still lead to the files it names. A starter can also have put a listed file
-/// onto descriptors 0 to 2 after the list was made.
+/// Enters the descriptors that lead to the files of a list, whatever numbers they have been given since.
 fn enter_inherited(list: &str) {
     let listed = parse(list);
-    let mut fds: Vec<c_int> = listed.iter().map(|entry| entry.fd).chain(0..3).collect();
+    let mut fds: Vec<c_int> = listed.iter().map(|entry| entry.fd).chain(open_descriptors()).collect();
     fds.sort_unstable();
     fds.dedup();
     for fd in fds {
@@ -122,19 +123,23 @@ fn enter_inherited(list: &str) {
         let same_file = |entry: &&Inherited| {
             entry.device == found.st_dev && entry.inode == found.st_ino && is_read_only(fd)
         };
+        let Some(entry) = listed.iter().find(same_file) else { continue };
         let exact = listed.iter().filter(|entry| entry.fd == fd).find(same_file);
-        let Some(entry) = exact.or_else(|| listed.iter().filter(|_| fd < 3).find(same_file)) else {
-            continue;
-        };
-        let twin = listed
-            .iter()
-            .filter(|other| other.fd < fd && other.flags == entry.flags)
-            .find(|other| share_offset(other.fd, fd))
-            .and_then(|other| table::find_always(other.fd));
-        let file = twin.unwrap_or_else(|| OpenFile::allocate(entry.flags, entry.device, entry.inode));
+        let flags = marks::get(fd).or(exact.map(|entry| entry.flags)).unwrap_or(entry.flags);
+        let twin = table::known(0, fd - 1)
+            .filter(|other| share_offset(*other, fd))
+            .find_map(|other| table::find_always(other).filter(|file| file.flags() == flags));
+        let file = twin.unwrap_or_else(|| OpenFile::allocate(flags, entry.device, entry.inode));
         // A number beyond the table cannot have been listed by us.
         let _ = open::enter(fd, file);
     }
+}
+
+/// The numbers of all descriptors that are open; the standard ones when the kernel does not show them.
+fn open_descriptors() -> Vec<c_int> {
+    let _inside = Inside::enter();
+    let Ok(folder) = std::fs::read_dir("/proc/self/fd") else { return (0..3).collect() };
+    folder.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 fn is_read_only(fd: c_int) -> bool {
@@ -155,14 +160,13 @@ fn share_offset(one: c_int, other: c_int) -> bool {
     process > 0 && answer == 0
 }
 
-/// The list for a program that is started now.
+/// The list for a program that is started now: of all descriptors, because even one that ends with the start of a program
+/// can be given another number before.
 fn list_of_descriptors() -> String {
     let entry = |fd: c_int| {
         let file = table::find_always(fd)?;
-        // SAFETY: plain integers.
-        let marks = unsafe { real::fcntl64(fd, libc::F_GETFD, 0) };
         let (device, inode) = file.stub();
-        (marks & libc::FD_CLOEXEC == 0).then(|| format!("{fd}:{}:{device}:{inode}", file.flags()))
+        Some(format!("{fd}:{}:{device}:{inode}", file.flags()))
     };
     table::known(0, c_int::MAX).filter_map(entry).collect::<Vec<_>>().join(",")
 }

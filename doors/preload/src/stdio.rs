@@ -7,10 +7,10 @@
 
 use crate::reply::Errno;
 use crate::session::Held;
-use crate::{catch, descriptors, open, paths, real, table};
+use crate::{catch, descriptors, marks, open, paths, real, table};
 use libc::{FILE, c_char, c_int, c_void, off_t, size_t, ssize_t};
 use std::cell::UnsafeCell;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -262,6 +262,22 @@ pub(crate) unsafe fn open_stream(path: *const c_char, mode: *const c_char) -> *m
     stream
 }
 
+/// `setmntent`: a stream, with the letters that the C library adds.
+///
+/// # Safety
+/// As `setmntent`.
+pub(crate) unsafe fn open_table(path: *const c_char, mode: *const c_char) -> *mut FILE {
+    // SAFETY: as the caller promises.
+    let (name, letters) = unsafe { (CStr::from_ptr(path), CStr::from_ptr(mode)) };
+    if crate::inside::is_inside() || !open::concerns(libc::AT_FDCWD, name) {
+        // SAFETY: as the caller promises.
+        return unsafe { real::setmntent(path, mode) };
+    }
+    let letters = CString::new([letters.to_bytes(), b"ce"].concat()).expect("no zero byte inside");
+    // SAFETY: both are strings.
+    unsafe { open_stream(path, letters.as_ptr()) }
+}
+
 /// `fdopen`.
 ///
 /// # Safety
@@ -289,6 +305,7 @@ pub(crate) unsafe fn stream_on(fd: c_int, mode: *const c_char) -> *mut FILE {
     }
     if flags & libc::O_APPEND != 0 {
         open.set_flags(libc::O_APPEND, libc::O_APPEND);
+        marks::set(fd, open.flags());
     }
     // SAFETY: the mode is a string, the functions are ours.
     let stream = unsafe { fopencookie(fd as usize as *mut c_void, mode, FUNCTIONS) };

@@ -1,7 +1,7 @@
 //! Data that the kernel would move by itself, and memory that it would fill.
 
 use super::same;
-use crate::copy::{End, copy};
+use crate::copy::{self, End, copy};
 use crate::reply::reply;
 use crate::table::OpenRef;
 use crate::{inside, real, table, translate};
@@ -52,7 +52,14 @@ unsafe extern "C" fn copy_file_range(
         return unsafe { real::copy_file_range(from, from_at, to, to_at, count, flags) };
     }
     // SAFETY: as the caller promises.
-    unsafe { copy_by_hand(from, from_at, to, to_at, count) }
+    match unsafe { copy::refusal(from, from_at, to, to_at, count, flags) } {
+        Some(errno) => {
+            real::set_errno(errno);
+            -1
+        }
+        // SAFETY: as the caller promises.
+        None => unsafe { copy_by_hand(from, from_at, to, to_at, count) },
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -65,7 +72,7 @@ unsafe extern "C" fn sendfile64(to: c_int, from: c_int, from_at: *mut off_t, cou
     unsafe { copy_by_hand(from, from_at, to, std::ptr::null_mut(), count) }
 }
 
-/// Programs that splice fall back to reading and writing.
+/// Between a pipe and a file of ours: what the pipe has, or has room for, goes through a buffer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn splice(
     from: c_int,
@@ -75,12 +82,28 @@ unsafe extern "C" fn splice(
     count: size_t,
     flags: c_uint,
 ) -> ssize_t {
-    if is_ours(from, to) {
-        real::set_errno(libc::EINVAL);
-        return -1;
+    if !is_ours(from, to) {
+        // SAFETY: as the caller promises.
+        return unsafe { real::splice(from, from_at, to, to_at, count, flags) };
     }
-    // SAFETY: as the caller promises.
-    unsafe { real::splice(from, from_at, to, to_at, count, flags) }
+    let wait = flags & libc::SPLICE_F_NONBLOCK == 0;
+    let ready = match (copy::is_pipe(from), copy::is_pipe(to)) {
+        (true, false) if from_at.is_null() => copy::wait_for_bytes(from, wait),
+        (false, true) if to_at.is_null() => copy::wait_for_room(to, wait),
+        (true, false) | (false, true) => Err(libc::ESPIPE),
+        (true, true) | (false, false) => Err(libc::EINVAL),
+    };
+    match ready {
+        Ok(ready) if ready > 0 && count > 0 => {
+            // SAFETY: as the caller promises.
+            unsafe { copy_by_hand(from, from_at, to, to_at, count.min(ready)) }
+        }
+        Ok(_) => 0,
+        Err(errno) => {
+            real::set_errno(errno);
+            -1
+        }
+    }
 }
 
 /// A private mapping of a file of ours: memory of the program's own with the bytes the file has now. POSIX leaves open

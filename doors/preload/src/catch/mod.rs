@@ -4,6 +4,7 @@
 //! same as the plain ones on the machines this library is for.
 
 mod aio;
+mod attributes;
 mod copy;
 mod descriptors;
 pub(crate) mod io;
@@ -12,8 +13,13 @@ mod open;
 pub(crate) mod position;
 mod print;
 mod process;
+mod raw;
+mod received;
+mod spawn;
 mod stat;
 mod stdio;
+mod walk;
+mod whole;
 
 /// A second name for an exported function with the same signature.
 macro_rules! same {

@@ -1,11 +1,11 @@
 //! `unlink`, `rename`, `link` and the working directory.
 
-use super::stat::identity;
+use super::stat::{identity, settle_path};
 use crate::open::may_be_stub;
 use crate::reply::{Errno, reply};
 use crate::session::{self, failed};
 use crate::{inside, paths, real};
-use libc::{AT_FDCWD, c_char, c_int, c_uint};
+use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_uint, dev_t, mode_t};
 use std::ffi::CStr;
 
 /// Whether the file at a path (not what a symbolic link there leads to) looks like a stub.
@@ -86,6 +86,8 @@ unsafe fn rename_at(from_at: c_int, from: *const c_char, to_at: c_int, to: *cons
             -1
         }
         Move::Stub => reply(|| {
+            // SAFETY: as the caller promises.
+            unsafe { settle_path(from_at, from, AT_SYMLINK_NOFOLLOW) };
             let (old, new) = (paths::absolute_path(from_at, old)?, paths::absolute_path(to_at, new)?);
             session::client()?.rename(&old, &new).map_err(|e| failed(&e))?;
             Ok(0)
@@ -122,7 +124,13 @@ unsafe extern "C" fn renameat2(
         return -1;
     }
     // SAFETY: as the caller promises.
-    unsafe { real::renameat2(from_at, from, to_at, to, flags) }
+    unsafe {
+        settle_path(from_at, from, AT_SYMLINK_NOFOLLOW);
+        if flags & libc::RENAME_EXCHANGE != 0 {
+            settle_path(to_at, to, AT_SYMLINK_NOFOLLOW);
+        }
+        real::renameat2(from_at, from, to_at, to, flags)
+    }
 }
 
 /// Whether a name would enter or leave the namespace; sets `errno` then.
@@ -151,13 +159,75 @@ unsafe extern "C" fn linkat(
         return -1;
     }
     // SAFETY: as the caller promises.
-    unsafe { real::linkat(from_at, from, to_at, to, flags) }
+    unsafe {
+        let follow = if flags & libc::AT_SYMLINK_FOLLOW != 0 { 0 } else { AT_SYMLINK_NOFOLLOW };
+        settle_path(from_at, from, follow | (flags & libc::AT_EMPTY_PATH));
+        real::linkat(from_at, from, to_at, to, flags)
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
     // SAFETY: as the caller promises.
     unsafe { linkat(AT_FDCWD, from, AT_FDCWD, to, 0) }
+}
+
+/// A regular file that is made in the namespace is a ccPFS file.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mknodat(at: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
+    let is_file = matches!(mode & libc::S_IFMT, 0 | libc::S_IFREG);
+    // SAFETY: as the caller promises.
+    if is_file && !inside::is_inside() && !path.is_null() && paths::is_ours(at, unsafe { CStr::from_ptr(path) }) {
+        return reply(|| {
+            // SAFETY: as the caller promises.
+            let full = paths::absolute_path(at, unsafe { CStr::from_ptr(path) })?;
+            let created = session::client()?.create_stub(&full, mode & 0o7777, true, None);
+            created.map_err(|e| failed(&e)).map(|_| 0)
+        });
+    }
+    // SAFETY: as the caller promises.
+    unsafe { real::mknodat(at, path, mode, device) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mknod(path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { mknodat(AT_FDCWD, path, mode, device) }
+}
+
+/// What programs built against older C libraries call.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __xmknod(_version: c_int, path: *const c_char, mode: mode_t, device: *const dev_t) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { mknodat(AT_FDCWD, path, mode, *device) }
+}
+
+/// What programs built against older C libraries call.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __xmknodat(
+    _version: c_int,
+    at: c_int,
+    path: *const c_char,
+    mode: mode_t,
+    device: *const dev_t,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { mknodat(at, path, mode, *device) }
+}
+
+/// Names begin elsewhere from now on, so where the namespace is changes with them.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let root = if path.is_null() { None } else { paths::resolved(CStr::from_ptr(path)) };
+        let answer = real::chroot(path);
+        if answer == 0 {
+            session::root_changed(&root.unwrap_or_default());
+            paths::forget_working_directory();
+        }
+        answer
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -1,10 +1,10 @@
 //! Threads, forks, new programs, and the end of the process.
 
-use crate::inside;
+use crate::program::{self, Program};
 use crate::spawn::{Environment, publish_descriptors};
-use crate::{paths, process, real, session, table};
-use libc::{FILE, c_char, c_int, c_void, mode_t, pid_t, pthread_attr_t, pthread_t};
-use std::ffi::CStr;
+use crate::{inside, open, paths, process, real, session, table};
+use libc::{AT_FDCWD, FILE, c_char, c_int, c_void, pid_t, pthread_attr_t, pthread_t};
+use std::ffi::{CStr, CString};
 
 unsafe extern "C" {
     static environ: *const *const c_char;
@@ -32,13 +32,107 @@ unsafe extern "C" fn vfork() -> pid_t {
     unsafe { real::fork() }
 }
 
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __vfork() -> pid_t {
+    // SAFETY: no arguments.
+    unsafe { real::fork() }
+}
+
+/// The C library's own `_Fork` calls no handlers.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _Fork() -> pid_t {
+    process::around_fork(|| {
+        // SAFETY: no arguments.
+        unsafe { real::_Fork() }
+    })
+}
+
+/// What a child made by `clone` does.
+struct Child {
+    work: extern "C" fn(*mut c_void) -> c_int,
+    argument: *mut c_void,
+}
+
+extern "C" fn begin_child(child: *mut c_void) -> c_int {
+    process::after_fork_in_child();
+    // SAFETY: the parent made it, and this is the child's copy.
+    let child = unsafe { child.cast::<Child>().read() };
+    (child.work)(child.argument)
+}
+
+/// A child with its own memory begins a new life, as after `fork`. One that shares the memory is like a thread.
+///
+/// The last arguments are variadic in C; on this kind of machine they arrive like plain ones.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn clone(
+    work: Option<extern "C" fn(*mut c_void) -> c_int>,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    a: usize,
+    b: usize,
+    c: usize,
+) -> c_int {
+    let function = work.map_or(std::ptr::null(), |work| work as *const c_void);
+    match work {
+        Some(work) if flags & libc::CLONE_VM == 0 && !inside::is_inside() => {
+            let child = Child { work, argument };
+            let begin = begin_child as *const c_void;
+            process::before_fork();
+            // SAFETY: as the caller promises; the child reads its own copy of this thread's stack.
+            let answer = unsafe { real::clone(begin, stack, flags, (&raw const child).cast_mut().cast(), a, b, c) };
+            process::after_fork_in_parent();
+            answer
+        }
+        // SAFETY: as the caller promises.
+        _ => unsafe { real::clone(function, stack, flags, argument, a, b, c) },
+    }
+}
+
+/// The C library moves the terminal to the standard descriptors by itself.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn login_tty(fd: c_int) -> c_int {
+    // SAFETY: plain integers.
+    let answer = unsafe { real::login_tty(fd) };
+    if answer == 0 {
+        forget_standard_descriptors();
+    }
+    answer
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn forkpty(
+    terminal: *mut c_int,
+    name: *mut c_char,
+    settings: *const c_void,
+    size: *const c_void,
+) -> pid_t {
+    // SAFETY: as the caller promises.
+    let child = unsafe { real::forkpty(terminal, name, settings, size) };
+    if child == 0 {
+        forget_standard_descriptors();
+    }
+    child
+}
+
+/// The C library has moved something else to them.
+fn forget_standard_descriptors() {
+    for fd in 0..3 {
+        open::entered_plain(fd);
+    }
+}
+
 /// The parent of a daemon ends inside the C library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn daemon(keep_directory: c_int, keep_output: c_int) -> c_int {
     leave();
     paths::forget_working_directory();
     // SAFETY: plain integers.
-    unsafe { real::daemon(keep_directory, keep_output) }
+    let answer = unsafe { real::daemon(keep_directory, keep_output) };
+    if answer == 0 && keep_output == 0 {
+        forget_standard_descriptors();
+    }
+    answer
 }
 
 /// An error has no way to the new program; it is said on standard error.
@@ -68,15 +162,95 @@ unsafe extern "C" fn quick_exit(status: c_int) -> ! {
     unsafe { real::quick_exit(status) }
 }
 
+/// Replaces this program by the one at a path.
+///
+/// # Safety
+/// As `execveat`, with a path that is not empty.
+unsafe fn start_at(
+    at: c_int,
+    path: *const c_char,
+    arguments: *const *const c_char,
+    variables: *const *const c_char,
+    flags: c_int,
+) -> c_int {
+    leave();
+    // SAFETY: as the caller promises.
+    unsafe {
+        let complete = Environment::complete(variables);
+        let answer = if at == AT_FDCWD && flags == 0 {
+            real::execve(path, arguments, complete.as_ptr())
+        } else {
+            real::execveat(at, path, arguments, complete.as_ptr(), flags)
+        };
+        if real::errno() == libc::ENOEXEC && !path.is_null() {
+            return start_stub(at, CStr::from_ptr(path), arguments, complete.as_ptr());
+        }
+        answer
+    }
+}
+
+/// The kernel found no program: it may be one of ours. Sets `errno`.
+///
+/// # Safety
+/// As `execveat`.
+unsafe fn start_stub(
+    at: c_int,
+    path: &CStr,
+    arguments: *const *const c_char,
+    variables: *const *const c_char,
+) -> c_int {
+    match program::prepare(at, path) {
+        // SAFETY: as the caller promises.
+        Ok(Some(program)) => unsafe { start_program(program, at, path, arguments, variables) },
+        Ok(None) => {
+            real::set_errno(libc::ENOEXEC);
+            -1
+        }
+        Err(errno) => {
+            real::set_errno(errno);
+            -1
+        }
+    }
+}
+
+/// # Safety
+/// As `execveat`.
+unsafe fn start_program(
+    program: Program,
+    at: c_int,
+    path: &CStr,
+    arguments: *const *const c_char,
+    variables: *const *const c_char,
+) -> c_int {
+    leave();
+    // SAFETY: as the caller promises.
+    unsafe {
+        match &program {
+            Program::Copy(fd) => {
+                real::execveat(*fd, c"".as_ptr(), arguments, variables, libc::AT_EMPTY_PATH);
+            }
+            Program::Script { interpreter, argument } => {
+                let name = paths::absolute(at, path).unwrap_or_else(|_| path.to_owned());
+                let name = if at == AT_FDCWD { path } else { &name };
+                let list = program::script_arguments(interpreter, argument.as_deref(), name, arguments);
+                execve(interpreter.as_ptr(), list.as_ptr(), variables);
+            }
+        }
+    }
+    let errno = real::errno();
+    program.close();
+    real::set_errno(errno);
+    -1
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn execve(
     path: *const c_char,
     arguments: *const *const c_char,
     variables: *const *const c_char,
 ) -> c_int {
-    leave();
     // SAFETY: as the caller promises.
-    unsafe { real::execve(path, arguments, Environment::complete(variables).as_ptr()) }
+    unsafe { start_at(AT_FDCWD, path, arguments, variables, 0) }
 }
 
 #[unsafe(no_mangle)]
@@ -85,9 +259,19 @@ unsafe extern "C" fn execvpe(
     arguments: *const *const c_char,
     variables: *const *const c_char,
 ) -> c_int {
-    leave();
     // SAFETY: as the caller promises.
-    unsafe { real::execvpe(file, arguments, Environment::complete(variables).as_ptr()) }
+    unsafe {
+        let name = CStr::from_ptr(file);
+        let path = if name.to_bytes().contains(&b'/') { Some(name.to_owned()) } else { program::search(name) };
+        if let Some(path) = path.filter(|path| open::leads_to_stub(AT_FDCWD, path)) {
+            let answer = start_at(AT_FDCWD, path.as_ptr(), arguments, variables, 0);
+            if real::errno() != libc::ENOEXEC {
+                return answer;
+            }
+        }
+        leave();
+        real::execvpe(file, arguments, Environment::complete(variables).as_ptr())
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -108,71 +292,33 @@ unsafe extern "C" fn fexecve(
     arguments: *const *const c_char,
     variables: *const *const c_char,
 ) -> c_int {
-    leave();
     // SAFETY: as the caller promises.
-    unsafe { real::fexecve(fd, arguments, Environment::complete(variables).as_ptr()) }
+    unsafe { execveat(fd, c"".as_ptr(), arguments, variables, libc::AT_EMPTY_PATH) }
 }
 
+/// Catches `execveat`.
+///
+/// # Safety
+/// As `execveat`.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn execveat(
+pub(super) unsafe extern "C" fn execveat(
     at: c_int,
     path: *const c_char,
     arguments: *const *const c_char,
     variables: *const *const c_char,
     flags: c_int,
 ) -> c_int {
-    leave();
-    // SAFETY: as the caller promises.
-    unsafe { real::execveat(at, path, arguments, Environment::complete(variables).as_ptr(), flags) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn posix_spawn(
-    child: *mut pid_t,
-    path: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    arguments: *const *const c_char,
-    variables: *const *const c_char,
-) -> c_int {
     // SAFETY: as the caller promises.
     unsafe {
-        let variables = Environment::complete(variables);
-        real::posix_spawn(child, path, actions, attributes, arguments, variables.as_ptr())
+        let names_descriptor =
+            flags & libc::AT_EMPTY_PATH != 0 && (path.is_null() || CStr::from_ptr(path).is_empty());
+        if names_descriptor && table::find(at).is_some() {
+            // By a name, so that an interpreter can open the script.
+            let name = CString::new(format!("/proc/self/fd/{at}")).expect("no zero byte");
+            return start_stub(AT_FDCWD, &name, arguments, Environment::complete(variables).as_ptr());
+        }
+        start_at(at, path, arguments, variables, flags)
     }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn posix_spawnp(
-    child: *mut pid_t,
-    file: *const c_char,
-    actions: *const c_void,
-    attributes: *const c_void,
-    arguments: *const *const c_char,
-    variables: *const *const c_char,
-) -> c_int {
-    // SAFETY: as the caller promises.
-    unsafe {
-        let variables = Environment::complete(variables);
-        real::posix_spawnp(child, file, actions, attributes, arguments, variables.as_ptr())
-    }
-}
-
-/// The C library opens the file by itself in the child, where it would meet the stub.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn posix_spawn_file_actions_addopen(
-    actions: *mut c_void,
-    fd: c_int,
-    path: *const c_char,
-    flags: c_int,
-    mode: mode_t,
-) -> c_int {
-    // SAFETY: as the caller promises.
-    if crate::open::concerns(libc::AT_FDCWD, unsafe { CStr::from_ptr(path) }) {
-        return libc::ENOTSUP;
-    }
-    // SAFETY: as the caller promises.
-    unsafe { real::posix_spawn_file_actions_addopen(actions, fd, path, flags, mode) }
 }
 
 /// Before the C library starts a program by itself, with this process's own environment.

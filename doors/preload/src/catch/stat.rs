@@ -9,7 +9,7 @@ use crate::reply::{Errno, guarded};
 use crate::{session, table, translate};
 use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_uint, timespec, timeval};
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::mem;
 use std::os::fd::BorrowedFd;
 use std::ptr;
@@ -28,8 +28,14 @@ fn complete(at: c_int, path: &CStr, found: &mut Stat, flags: c_int) -> Result<bo
         return Ok(true);
     }
     if path.is_empty() {
-        return stat_descriptor(at, found);
+        // The descriptor may be one that only names the stub (`O_PATH`).
+        let name = CString::new(format!("/proc/self/fd/{at}")).expect("no zero byte");
+        return complete_by_name(AT_FDCWD, &name, found, 0);
     }
+    complete_by_name(at, path, found, flags)
+}
+
+fn complete_by_name(at: c_int, path: &CStr, found: &mut Stat, flags: c_int) -> Result<bool, Errno> {
     let follow = if flags & AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
     let how = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY | follow;
     // SAFETY: the path is a string.
@@ -51,6 +57,7 @@ fn stat_descriptor(fd: c_int, found: &mut Stat) -> Result<bool, Errno> {
             found.st_blocks = known.st_blocks;
             found.st_blksize = known.st_blksize;
             (found.st_mtime, found.st_mtime_nsec) = (known.st_mtime, known.st_mtime_nsec);
+            (found.st_ctime, found.st_ctime_nsec) = (known.st_ctime, known.st_ctime_nsec);
             Ok(true)
         }
         Err(error) if is_no_stub(&error) => Ok(false),
@@ -93,7 +100,13 @@ unsafe fn stat_fd(fd: c_int, to: *mut Stat) -> c_int {
         });
     }
     // SAFETY: as the caller promises.
-    unsafe { real::fstatat(fd, c"".as_ptr(), to, libc::AT_EMPTY_PATH) }
+    let answer = unsafe { real::fstatat(fd, c"".as_ptr(), to, libc::AT_EMPTY_PATH) };
+    // SAFETY: the kernel has filled the structure.
+    if answer != 0 || inside::is_inside() || !may_be_stub(unsafe { &*to }) {
+        return answer;
+    }
+    // SAFETY: the kernel has filled the structure.
+    crate::reply::reply(|| complete(fd, c"", unsafe { &mut *to }, 0).map(|_| 0))
 }
 
 #[unsafe(no_mangle)]
@@ -187,6 +200,8 @@ unsafe extern "C" fn statx(
     plain.st_dev = libc::makedev(found.stx_dev_major, found.stx_dev_minor);
     plain.st_ino = found.stx_ino;
     plain.st_size = found.stx_size.cast_signed();
+    (plain.st_ctime, plain.st_ctime_nsec) = (found.stx_ctime.tv_sec, i64::from(found.stx_ctime.tv_nsec));
+    (plain.st_mtime, plain.st_mtime_nsec) = (found.stx_mtime.tv_sec, i64::from(found.stx_mtime.tv_nsec));
     if !may_be_stub(&plain) {
         return answer;
     }
@@ -196,8 +211,11 @@ unsafe extern "C" fn statx(
         if complete(at, name, &mut plain, flags)? {
             found.stx_size = plain.st_size.cast_unsigned();
             found.stx_blocks = plain.st_blocks.cast_unsigned();
+            found.stx_blksize = u32::try_from(plain.st_blksize).unwrap_or(4096);
             found.stx_mtime.tv_sec = plain.st_mtime;
             found.stx_mtime.tv_nsec = u32::try_from(plain.st_mtime_nsec).unwrap_or(0);
+            found.stx_ctime.tv_sec = plain.st_ctime;
+            found.stx_ctime.tv_nsec = u32::try_from(plain.st_ctime_nsec).unwrap_or(0);
         }
         Ok(0)
     })
@@ -316,6 +334,74 @@ unsafe extern "C" fn utime(path: *const c_char, times: *const libc::utimbuf) -> 
     unsafe { utimensat(AT_FDCWD, path, exact.as_ptr(), 0) }
 }
 
+#[unsafe(no_mangle)]
+unsafe extern "C" fn futimes(fd: c_int, times: *const timeval) -> c_int {
+    // SAFETY: as the caller promises; a null path means the descriptor itself.
+    unsafe { set_microseconds(fd, ptr::null(), times, 0) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn futimesat(at: c_int, path: *const c_char, times: *const timeval) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { set_microseconds(at, path, times, 0) }
+}
+
+/// Completes what the C library found of a file by itself. When servers cannot be asked, what it found stays.
+pub(super) fn complete_entry(at: c_int, path: &CStr, found: &mut Stat, flags: c_int) {
+    if may_be_stub(found) && !inside::is_inside() {
+        let saved = real::errno();
+        // A walk has no way to report it; opening the file does.
+        let _ = guarded(|| complete(at, path, found, flags));
+        real::set_errno(saved);
+    }
+}
+
+/// Before the file at a path changes in another way than by writing: the time of the last write is put into the stub.
+///
+/// # Safety
+/// `path` is null or a string.
+pub(super) unsafe fn settle_path(at: c_int, path: *const c_char, flags: c_int) {
+    if path.is_null() || inside::is_inside() {
+        return;
+    }
+    // SAFETY: as the caller promises.
+    let name = unsafe { CStr::from_ptr(path) };
+    let flags = flags & (AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH);
+    let saved = real::errno();
+    if let Some(stub) = stub_at(at, name, flags).filter(may_be_stub) {
+        let mut seen = stub;
+        let settled = guarded(|| complete(at, name, &mut seen, flags));
+        if settled == Ok(true) && modified(&seen) != modified(&stub) {
+            let times = [omitted(), exactly(modified(&seen))];
+            // SAFETY: the path is a string, the times are ours. Who may not set times has not written the file.
+            unsafe { real::utimensat(at, path, times.as_ptr(), flags) };
+        }
+    }
+    real::set_errno(saved);
+}
+
+/// As [`settle_path`], by a descriptor.
+pub(super) fn settle_descriptor(fd: c_int) {
+    let Some(open) = table::find(fd) else { return };
+    let saved = real::errno();
+    if let (Ok(stub), Ok(seen)) = (real::stat_of(fd), guarded(|| translate::stat(&open, fd)))
+        && modified(&seen) != modified(&stub)
+    {
+        let times = [omitted(), exactly(modified(&seen))];
+        // SAFETY: the times are ours. Who may not set times has not written the file.
+        unsafe { real::futimens(fd, times.as_ptr()) };
+    }
+    real::set_errno(saved);
+}
+
+fn omitted() -> timespec {
+    timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT }
+}
+
+fn exactly(time: Time) -> timespec {
+    timespec { tv_sec: time.0, tv_nsec: time.1 }
+}
+
 /// What the kernel says of the file at a path.
 fn stub_at(at: c_int, path: &CStr, flags: c_int) -> Option<Stat> {
     // SAFETY: all-zero bytes are a value of the plain structure.
@@ -323,6 +409,11 @@ fn stub_at(at: c_int, path: &CStr, flags: c_int) -> Option<Stat> {
     // SAFETY: the path is a string, the structure is ours.
     let answer = unsafe { real::fstatat(at, path.as_ptr(), &raw mut found, flags) };
     checked(answer).ok().map(|_| found)
+}
+
+/// What the kernel says of the file that a path leads to.
+pub(super) fn identity_followed(at: c_int, path: &CStr) -> Option<Stat> {
+    stub_at(at, path, 0)
 }
 
 /// What the kernel says of the file at a path itself, whether or not it is a symbolic link.

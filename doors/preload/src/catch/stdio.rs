@@ -17,6 +17,12 @@ unsafe extern "C" fn freopen64(path: *const c_char, mode: *const c_char, stream:
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn setmntent(path: *const c_char, mode: *const c_char) -> *mut FILE {
+    // SAFETY: as the caller promises.
+    unsafe { stdio::open_table(path, mode) }
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     // SAFETY: as the caller promises.
     unsafe { stdio::stream_on(fd, mode) }
@@ -53,6 +59,9 @@ unsafe extern "C" fn mkstemp64(template: *mut c_char) -> c_int {
 }
 
 same! {
+    __setmntent = setmntent(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    _IO_fopen = fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    _IO_fdopen = fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
     fopen = fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
     freopen = freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
     fileno_unlocked = fileno(stream: *mut FILE) -> c_int;
