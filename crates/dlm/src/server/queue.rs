@@ -217,3 +217,48 @@ impl Request {
         !mode.compatible(self.mode, LockState::Granted) && self.required.overlaps(region)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccpfs_types::{ClientId, RequestId};
+
+    fn request(arrival: u64) -> Request {
+        // Numbers that are spread, always the same ones.
+        let some = arrival.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let start = (some >> 40) % 50;
+        let required = Region::Extent(Extent::with_length(start, 1 + (some >> 50) % 6).unwrap());
+        Request {
+            from: ClientId(1),
+            request: RequestId(arrival),
+            mode: LockMode::ALL[usize::try_from((some >> 30) % 4).unwrap()],
+            desired: required.clone(),
+            required,
+            standing: Standing::New,
+        }
+    }
+
+    #[test]
+    fn the_latest_request_that_conflicts_is_found_as_by_a_search_of_all() {
+        for count in [0, 1, 7, 40, 300] {
+            let mut queue = Queue::new();
+            for _ in 0..count {
+                let arrival = queue.arrive();
+                queue.insert(arrival, request(arrival));
+            }
+            for gone in (0..count).filter(|arrival| arrival % 3 == 1) {
+                queue.withdraw(gone);
+            }
+            for (before, asked) in (0..count + 1).map(|arrival| (arrival, request(arrival))) {
+                let dumb = queue
+                    .iter()
+                    .filter(|(arrival, other)| {
+                        *arrival < before && other.conflicts(asked.mode, &asked.required)
+                    })
+                    .map(|(arrival, _)| arrival)
+                    .last();
+                assert_eq!(queue.latest_before(before, asked.mode, &asked.required), dumb);
+            }
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! Tests of the server half: one conversation each.
 
+use super::queue::Standing;
 use super::{Effect, Input, Origin, Resource};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -294,6 +295,43 @@ fn regression_nobody_is_blamed_for_a_put_off_flush_that_nobody_waits_for() {
     s.ask(2, LockMode::Nbw, 0, 10);
     s.ask(3, LockMode::Pr, 0, 10);
     assert!(!s.step(ack).contains(&disarmed), "a reader waits as well");
+}
+
+#[test]
+fn a_crowd_on_the_same_bytes_stands_in_a_line_and_readers_side_by_side() {
+    let mut s = server(Policy::SEQDLM);
+    s.ask(1, LockMode::Nbw, 0, 10);
+    for client in 2..=4 {
+        s.ask(client, LockMode::Nbw, 0, 10);
+    }
+    for client in 5..=6 {
+        s.ask(client, LockMode::Pr, 0, 10);
+    }
+    s.ask(7, LockMode::Pw, 0, 10);
+    let standing =
+        |s: &Server| s.resource.waiting.iter().map(|(a, _)| s.resource.waiting.standing(a)).collect();
+    let all: Vec<Standing> = standing(&s);
+    let line = [Standing::Blocked(LockId(1)), Standing::Behind(1), Standing::Behind(2)];
+    assert_eq!(all[..3], line);
+    assert_eq!(all[3..], [Standing::Behind(3), Standing::Behind(3), Standing::Behind(5)]);
+    s.step(Input::Evict { client: ClientId(4) });
+    let all: Vec<Standing> = standing(&s);
+    assert_eq!(all[2..], [Standing::Behind(2), Standing::Behind(2), Standing::Behind(5)], "one less");
+}
+
+#[test]
+fn a_lock_that_is_not_the_one_a_reader_stands_behind_is_released_without_a_look() {
+    let mut s = server("seqdlm-no-expansion".parse().unwrap());
+    let ask = |s: &mut Server, client, start| grant(&s.ask(client, LockMode::Nbw, start, start + 10));
+    for client in 1..=3 {
+        assert_eq!(ask(&mut s, client, client * 10).lock, LockId(client));
+    }
+    s.ask(9, LockMode::Pr, 0, 100);
+    assert_eq!(s.resource.waiting.standing(3), Standing::Blocked(LockId(3)));
+    assert_eq!(s.release(1, 1), [Effect::Disarm { lock: LockId(1) }]);
+    assert_eq!(s.release(3, 3), [Effect::Disarm { lock: LockId(3) }]);
+    assert_eq!(s.resource.waiting.standing(3), Standing::Blocked(LockId(2)), "the next one");
+    assert_eq!(grant(&s.release(2, 2)).mode, LockMode::Pr);
 }
 
 #[test]
