@@ -72,6 +72,22 @@ pub enum Input {
         /// Answer EAGAIN instead of waiting for others.
         try_only: bool,
     },
+    /// An operation begins under the lock that another one uses, whoever waits for that lock: it is a part of the other one, as a
+    /// page that a hold serves is. [`Effect::Answer`] at once; EIO if that one's lock was lost.
+    Join {
+        /// The operation: a number that is used once.
+        operation: OperationId,
+        /// Whose lock it uses.
+        under: OperationId,
+        /// Whether it writes; only under an operation whose mode allows it.
+        writes: bool,
+    },
+    /// An operation that holds its lock for long wants to hear when that is wanted back, or gone: [`Effect::Wanted`], once; at once
+    /// if it is already so.
+    Watch {
+        /// The operation.
+        operation: OperationId,
+    },
     /// An operation does not use its lock any longer. Ignored if the lock was lost.
     Finish {
         /// The operation.
@@ -196,6 +212,11 @@ pub enum Effect {
         operation: OperationId,
         /// Lock and number, or an errno; EIO if the session ended.
         answer: Result<(LockId, Sn), i32>,
+    },
+    /// The lock of an operation that has asked for this ([`Input::Watch`]) is on its way back, or was lost: it should end soon.
+    Wanted {
+        /// The operation.
+        operation: OperationId,
     },
     /// The operation's lock was lost with its session: what it did or asked does not count.
     Void {

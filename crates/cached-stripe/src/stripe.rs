@@ -70,6 +70,18 @@ impl CachedStripe {
                     try_only,
                 });
             }
+            Input::Join { operation, under, writes } => {
+                if self.session.is_none() {
+                    out.push(Effect::Answer { operation, answer: Err(EIO) });
+                }
+                self.locks_step(dlm::Input::Join { operation, under, writes, errno: EIO });
+            }
+            Input::Watch { operation } => {
+                if self.session.is_none() {
+                    out.push(Effect::Wanted { operation });
+                }
+                self.locks_step(dlm::Input::Watch { operation });
+            }
             Input::Finish { operation } => {
                 self.waits.forget(operation);
                 self.locks_step(dlm::Input::Finish { operation });
@@ -306,6 +318,7 @@ impl CachedStripe {
             dlm::Effect::Refused { operation, errno } => {
                 out.push(Effect::Answer { operation, answer: Err(errno) });
             }
+            dlm::Effect::Wanted { operation } => out.push(Effect::Wanted { operation }),
             dlm::Effect::Enqueue { request, mode, required, desired, try_only } => {
                 let message = Message::Enqueue { request, resource, mode, required, desired, try_only };
                 out.push(Effect::Send { channel: Channel::Control, message });

@@ -414,3 +414,148 @@ fn without_a_session_nobody_gets_a_lock() {
     assert_eq!(step(&mut stripe, acquire(1, LockMode::Pr, extent(0, 1))), [answer]);
     assert_eq!(step(&mut stripe, ask(1)), [told(1, 0, 0)]);
 }
+
+fn join(number: u64, under: u64, writes: bool) -> Input {
+    Input::Join { operation: OperationId(number), under: OperationId(under), writes }
+}
+
+fn watch(number: u64) -> Input {
+    Input::Watch { operation: OperationId(number) }
+}
+
+fn wanted(number: u64) -> Effect {
+    Effect::Wanted { operation: OperationId(number) }
+}
+
+fn used(number: u64, lock: u64, sn: u64) -> Effect {
+    Effect::Answer { operation: OperationId(number), answer: Ok((LockId(lock), Sn(sn))) }
+}
+
+fn on_callback(message: Message) -> Effect {
+    Effect::Send { channel: Channel::Callback, message }
+}
+
+/// An operation with number 1 that uses lock 1 in this mode on bytes 0 to 100, and wants to know.
+fn held(mode: LockMode) -> CachedStripe {
+    let mut stripe = begun();
+    step(&mut stripe, acquire(1, mode, extent(0, 100)));
+    assert_eq!(step(&mut stripe, grant(1, lock(1, mode, extent(0, 100)))), [used(1, 1, 1)]);
+    assert_eq!(step(&mut stripe, watch(1)), []);
+    stripe
+}
+
+//= protocol.md#I1 type=test
+#[test]
+fn a_hold_hears_of_the_revocation_once_and_its_lock_stays_until_it_ends() {
+    let mut stripe = held(LockMode::Pw);
+    let acknowledged = |wanted| {
+        let message = Message::RevokeAck { resource: RESOURCE, lock: LockId(1), mode: LockMode::Pw };
+        assert_ne!(wanted, LockMode::Bw);
+        on_callback(message)
+    };
+    let first = step(&mut stripe, revoke(1, LockMode::Pr));
+    assert_eq!(first, [wanted(1), acknowledged(LockMode::Pr)]);
+    assert_eq!(step(&mut stripe, revoke(1, LockMode::Pw)), [acknowledged(LockMode::Pw)]);
+    // The pages come back through the hold while somebody waits, and take as long as they take.
+    for number in 2..5 {
+        assert_eq!(step(&mut stripe, join(number, 1, true)), [used(number, 1, 1)]);
+        step(&mut stripe, written(number, extent(0, 100)));
+        assert_eq!(step(&mut stripe, finish(number)), []);
+        assert_eq!(step(&mut stripe, take(number + 10, true)), [], "not before the hold ends");
+    }
+    assert_eq!(step(&mut stripe, finish(1)), []);
+    let sent = step(&mut stripe, take(20, true));
+    let (pieces, releases) = (vec![(extent(0, 100), Sn(1))], vec![LockId(1)]);
+    assert_eq!(sent, [Effect::Job { job: JobId(20), pieces, releases, urgent: true }]);
+}
+
+#[test]
+fn a_hold_that_is_granted_with_early_revocation_hears_of_it_at_once() {
+    let mut stripe = begun();
+    step(&mut stripe, acquire(1, LockMode::Pw, extent(0, 100)));
+    let granted = GrantedLock { state: LockState::Canceling, ..lock(1, LockMode::Pw, extent(0, 100)) };
+    assert_eq!(step(&mut stripe, grant(1, granted)), [used(1, 1, 1)]);
+    assert_eq!(step(&mut stripe, watch(1)), [wanted(1)]);
+    assert_eq!(step(&mut stripe, join(2, 1, true)), [used(2, 1, 1)]);
+}
+
+#[test]
+fn a_hold_whose_lock_was_revoked_before_its_grant_came_hears_of_it_at_once() {
+    let mut stripe = begun();
+    step(&mut stripe, acquire(1, LockMode::Pr, extent(0, 100)));
+    assert_eq!(step(&mut stripe, revoke(1, LockMode::Nbw)), []);
+    step(&mut stripe, grant(1, lock(1, LockMode::Pr, extent(0, 100))));
+    assert_eq!(step(&mut stripe, watch(1)), [wanted(1)]);
+}
+
+//= protocol.md#I3 type=test
+#[test]
+fn regression_what_a_hold_writes_after_its_lock_was_replaced_is_newer_than_what_others_wrote_under_the_new_one()
+ {
+    let mut stripe = held(LockMode::Pw);
+    step(&mut stripe, acquire(2, LockMode::Nbw, extent(0, 200)));
+    let joined = GrantedLock { replaces: vec![LockId(1)], ..lock(9, LockMode::Pw, extent(0, 200)) };
+    assert_eq!(step(&mut stripe, grant(2, joined)), [used(2, 9, 9)]);
+    step(&mut stripe, written(2, extent(0, 200)));
+    step(&mut stripe, finish(2));
+    assert_eq!(step(&mut stripe, join(3, 1, true)), [used(3, 9, 9)]);
+    step(&mut stripe, written(3, extent(50, 60)));
+    step(&mut stripe, finish(3));
+    // An operation that began under the old lock as well: it comes to write only now.
+    step(&mut stripe, written(1, extent(70, 80)));
+    let sent = step(&mut stripe, take(20, false));
+    let [Effect::Job { pieces, .. }] = &sent[..] else { panic!("{sent:?}") };
+    assert!(pieces.iter().all(|(_, sn)| *sn == Sn(9)), "{pieces:?}");
+    // And the new lock's revocation is the hold's.
+    let effects = step(&mut stripe, revoke(9, LockMode::Pr));
+    assert!(effects.contains(&wanted(1)), "{effects:?}");
+}
+
+#[test]
+fn a_hold_hears_of_the_loss_of_its_session_and_nothing_joins_it_any_more() {
+    let mut stripe = held(LockMode::Pr);
+    assert_eq!(step(&mut stripe, Input::Lost)[0], wanted(1));
+    let refused = Effect::Answer { operation: OperationId(2), answer: Err(EIO) };
+    assert_eq!(step(&mut stripe, join(2, 1, false)), [refused]);
+    assert_eq!(step(&mut stripe, watch(1)), [wanted(1)]);
+    step(&mut stripe, Input::Begin { settings: settings(2) });
+    let refused = Effect::Answer { operation: OperationId(3), answer: Err(EIO) };
+    assert_eq!(step(&mut stripe, join(3, 1, false)), [refused]);
+    assert_eq!(step(&mut stripe, watch(1)), [wanted(1)]);
+}
+
+#[test]
+fn a_reader_elsewhere_waits_for_a_hold_that_writes_and_shares_with_one_that_reads() {
+    // Writes: nothing is flushed or lowered while it lasts.
+    let mut stripe = held(LockMode::Pw);
+    step(&mut stripe, join(2, 1, true));
+    step(&mut stripe, written(2, extent(0, 10)));
+    step(&mut stripe, finish(2));
+    let effects = step(&mut stripe, revoke(1, LockMode::Pr));
+    assert_eq!(effects.len(), 2, "{effects:?}");
+    assert_eq!(step(&mut stripe, take(20, true)), []);
+    // Reads, under a lock that was got for a writer: lowered once the data are flushed, with the hold in place.
+    let mut stripe = begun();
+    step(&mut stripe, acquire(1, LockMode::Pw, extent(0, 100)));
+    step(&mut stripe, grant(1, lock(1, LockMode::Pw, extent(0, 100))));
+    step(&mut stripe, written(1, extent(0, 10)));
+    step(&mut stripe, finish(1));
+    assert_eq!(step(&mut stripe, acquire(2, LockMode::Pr, extent(0, 100))), [used(2, 1, 1)]);
+    step(&mut stripe, watch(2));
+    assert!(step(&mut stripe, revoke(1, LockMode::Pr)).contains(&wanted(2)));
+    step(&mut stripe, take(20, true));
+    let lowered = Message::Convert { resource: RESOURCE, lock: LockId(1), mode: LockMode::Pr };
+    assert_eq!(step(&mut stripe, answered(20, None)), [on_callback(lowered)]);
+    assert_eq!(step(&mut stripe, join(3, 2, false)), [used(3, 1, 1)]);
+}
+
+#[test]
+fn a_hold_does_not_grow_old() {
+    let mut stripe = held(LockMode::Pr);
+    for _ in 0..20 {
+        assert_eq!(step(&mut stripe, Input::Tick), []);
+    }
+    assert_eq!(step(&mut stripe, Input::Shrink { count: 10 }), []);
+    assert_eq!(step(&mut stripe, finish(1)), []);
+    assert_eq!(step(&mut stripe, Input::Tick).len(), 1);
+}

@@ -210,6 +210,7 @@ impl Player {
             Effect::Release { .. }
             | Effect::Forgotten { .. }
             | Effect::DataLost { .. }
+            | Effect::Wanted { .. }
             | Effect::Failed { .. } => {}
         }
     }

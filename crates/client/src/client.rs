@@ -325,10 +325,25 @@ impl ClientInner {
 
     /// Sends what a step left to send and wakes whom it concerns.
     pub(crate) fn dispatch(&self, stripe: &Arc<Stripe>, out: Outbox) {
-        let Outbox { session, control, callback, releases, flush, flush_soon, freed, errno, dirty_delta } =
-            out;
+        let Outbox {
+            session,
+            control,
+            callback,
+            releases,
+            flush,
+            flush_soon,
+            freed,
+            errno,
+            dirty_delta,
+            wanted,
+        } = out;
         if dirty_delta != 0 {
             self.change_dirty(dirty_delta, stripe);
+        }
+        if !wanted.is_empty()
+            && let Some(file) = stripe.file.upgrade()
+        {
+            file.holds.tell(&wanted);
         }
         if let Some(errno) = errno {
             self.note_failure(errno);

@@ -88,6 +88,19 @@ impl File {
         self.handle.access
     }
 
+    pub(crate) fn client(&self) -> &Client {
+        &self.handle.client
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<FileShared> {
+        &self.handle.shared
+    }
+
+    /// Remembers that something was written, or will be, through this handle: its end flushes.
+    pub(crate) fn note_written(&self) {
+        self.handle.written.store(true, Ordering::Relaxed);
+    }
+
     /// Reads up to `buffer.len()` bytes at `offset`; fewer only at the end of the file. Atomic with respect to writes.
     ///
     /// # Errors

@@ -2,13 +2,14 @@
 
 use crate::client::ClientInner;
 use crate::error::FsError;
+use crate::range_lock::RangeGuard;
 use crate::session::Session;
 use crate::shared::FileShared;
 use crate::statistics::add;
-use crate::stripe::{Answer, Inner, Outbox, Stripe, to_eof};
+use crate::stripe::{Answer, Inner, Outbox, Stripe, local, to_eof};
 use ccpfs_cached_stripe::{Input, PUT_OFF_MAX, Settings};
 use ccpfs_dlm::client::{self as dlm, Intent, least_restrictive};
-use ccpfs_types::{Extent, LockMode, OperationId, Region};
+use ccpfs_types::{Extent, Layout, LockMode, OperationId, Region};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
@@ -28,6 +29,41 @@ impl<'a> Operation<'a> {
     /// The stripes, in order, with the number under which the operation uses a lock of each.
     pub(crate) fn stripes(&self) -> impl Iterator<Item = (&'a Arc<Stripe>, OperationId)> {
         self.held.iter().copied()
+    }
+
+    /// An operation whose locks have these numbers.
+    pub(crate) fn of(held: impl Iterator<Item = (&'a Arc<Stripe>, OperationId)>) -> Operation<'a> {
+        Operation { held: held.collect() }
+    }
+
+    /// Begins an operation on a part of what this one has locked, under the same locks: it is a part of this one, and waits for no
+    /// lock.
+    pub(crate) fn join(
+        &self,
+        client: &ClientInner,
+        layout: Layout,
+        extent: Extent,
+        writes: bool,
+    ) -> Result<Operation<'a>, FsError> {
+        let mut joined = Operation { held: Vec::with_capacity(self.held.len()) };
+        for (stripe, under) in self.stripes() {
+            if local(layout, stripe, extent).is_none() {
+                continue;
+            }
+            let operation = client.operation();
+            match stripe.ask(client, operation, Input::Join { operation, under, writes }) {
+                Answer::Lock(Ok(_)) => joined.held.push((stripe, operation)),
+                Answer::Lock(Err(_))
+                | Answer::Missing(_)
+                | Answer::Ask(_)
+                | Answer::Measured(..)
+                | Answer::Void => {
+                    joined.finish(client);
+                    return Err(lost(client, stripe));
+                }
+            }
+        }
+        Ok(joined)
     }
 
     /// Ends the use of all locks.
@@ -51,9 +87,21 @@ pub(crate) fn end_use(
     inner.step(stripe, client, Input::Finish { operation }, out);
 }
 
+/// Takes the locks of an operation whose turn it is, and then waits for what holds do just now to the same bytes.
+pub(crate) fn begin<'a>(
+    client: &ClientInner,
+    file: &'a FileShared,
+    turn: &mut RangeGuard<'_>,
+    wish: &Wish,
+) -> Result<Operation<'a>, FsError> {
+    let operation = lock(client, file, wish)?;
+    turn.run();
+    Ok(operation)
+}
+
 /// Takes the locks of an operation in stripe order, waiting where others hold them.
 //= protocol.md#I5
-pub(crate) fn begin<'a>(
+pub(crate) fn lock<'a>(
     client: &ClientInner,
     file: &'a FileShared,
     wish: &Wish,
@@ -125,7 +173,7 @@ fn wait(
         Answer::Lock(answer) => Some(answer.map(drop)),
         Answer::Missing(_) | Answer::Ask(_) | Answer::Measured(..) | Answer::Void => None,
     };
-    let lost = || FsError::ServerLost { address: client.targets[stripe.target as usize].clone() };
+    let lost = || lost(client, stripe);
     // Without a session it ended while we asked.
     let answer = session.ok_or_else(lost).and_then(|session| {
         session.wait_until(client, answered).or_else(|error| {
@@ -137,6 +185,10 @@ fn wait(
         libc::EIO => lost(),
         errno => FsError::Server { operation: "lock", errno },
     })
+}
+
+fn lost(client: &ClientInner, stripe: &Stripe) -> FsError {
+    FsError::ServerLost { address: client.targets[stripe.target as usize].clone() }
 }
 
 /// The stripe with a lock cache for the policy of its server: connects if there is no session, or only one that has ended.

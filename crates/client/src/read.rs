@@ -3,6 +3,7 @@
 use crate::client::{ClientInner, unexpected};
 use crate::error::FsError;
 use crate::operation::{self, Operation, Wish};
+use crate::reserve::Reservation;
 use crate::session::Session;
 use crate::shared::FileShared;
 use crate::statistics::add;
@@ -36,9 +37,35 @@ pub(crate) fn read(
         end
     };
     let reservation = client.reserve(layout, extent.length())?;
-    let _turn = file.ranges.lock(extent.hull(Extent::new(offset, reach).unwrap_or(extent)), false);
+    let mut turn = file.ranges.lock(extent.hull(Extent::new(offset, reach).unwrap_or(extent)), false);
     let wish = Wish { intent: Intent::Read, extent };
-    let operation = operation::begin(client, file, &wish)?;
+    let operation = operation::begin(client, file, &mut turn, &wish)?;
+    copy_all_out(client, file, operation, &reservation, buffers, (extent, sequential))
+}
+
+/// Reads into the buffers from the beginning of `extent`, which is as long as they are, under locks that a hold has.
+pub(crate) fn read_held(
+    client: &ClientInner,
+    file: &FileShared,
+    hold: &Operation<'_>,
+    buffers: &mut [IoSliceMut<'_>],
+    extent: Extent,
+) -> Result<usize, FsError> {
+    let reservation = client.reserve_held(file.stub.layout, extent.length())?;
+    let _turn = file.ranges.beneath(extent, false);
+    let operation = hold.join(client, file.stub.layout, extent, false)?;
+    copy_all_out(client, file, operation, &reservation, buffers, (extent, false))
+}
+
+/// Reads what an operation has locked and ends the operation. Returns the number of bytes before the end of the file.
+fn copy_all_out(
+    client: &ClientInner,
+    file: &FileShared,
+    operation: Operation<'_>,
+    reservation: &Reservation<'_>,
+    buffers: &mut [IoSliceMut<'_>],
+    (extent, sequential): (Extent, bool),
+) -> Result<usize, FsError> {
     let mut sink = Sink { buffers, first: 0, filled: 0 };
     let mut size = None;
     let mut read = Ok(0);

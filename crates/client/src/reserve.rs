@@ -55,6 +55,16 @@ impl Reservations {
         Reservation { reservations: self, pages, chunk_bytes }
     }
 
+    /// Takes a quarter of `pages_max` away for good, waiting for operations that have them; how many. At least one: a block lies on
+    /// one page, and an operation can work block by block.
+    pub(crate) fn set_aside(&self, pages_max: usize) -> usize {
+        let pages = (pages_max / 4).max(1);
+        if self.waiting.load(Ordering::SeqCst) > 0 || !self.try_take(pages, pages_max) {
+            self.wait(pages, pages_max);
+        }
+        pages
+    }
+
     fn try_take(&self, pages: usize, pages_max: usize) -> bool {
         let more = |taken: usize| (taken + pages <= pages_max).then_some(taken + pages);
         self.pages.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()

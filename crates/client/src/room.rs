@@ -9,7 +9,7 @@ use ccpfs_cached_stripe::Input;
 use ccpfs_types::Layout;
 use ccpfs_writeback::{Budget, Verdict};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 /// The accounts of a client's memory.
@@ -23,6 +23,10 @@ pub(crate) struct Room {
     waiters: Mutex<Waiters>,
     /// Pages of operations in progress.
     reservations: Reservations,
+    /// Pages that holds do their reading and writing with, once there was one: they never wait for those of operations that wait for
+    /// what a hold has.
+    held_pages: OnceLock<usize>,
+    held_reservations: Reservations,
     changed: Condvar,
 }
 
@@ -43,6 +47,8 @@ impl Room {
             failures: Mutex::default(),
             waiters: Mutex::default(),
             reservations: Reservations::default(),
+            held_pages: OnceLock::new(),
+            held_reservations: Reservations::default(),
             changed: Condvar::new(),
         }
     }
@@ -53,6 +59,20 @@ impl ClientInner {
     /// in use.
     pub(crate) fn reserve(&self, layout: Layout, length: u64) -> Result<Reservation<'_>, FsError> {
         Ok(self.room.reservations.reserve(layout, length, self.pool()?.page_count()))
+    }
+
+    /// Sets pages aside for what holds do; for good, and before the first hold takes its locks.
+    pub(crate) fn set_aside_for_holds(&self) -> Result<(), FsError> {
+        let pages = self.pool()?.page_count();
+        self.room.held_pages.get_or_init(|| self.room.reservations.set_aside(pages));
+        Ok(())
+    }
+
+    /// As [`ClientInner::reserve`], for an operation under the locks of a hold.
+    pub(crate) fn reserve_held(&self, layout: Layout, length: u64) -> Result<Reservation<'_>, FsError> {
+        self.set_aside_for_holds()?;
+        let pages = self.room.held_pages.get().copied().unwrap_or(1);
+        Ok(self.room.held_reservations.reserve(layout, length, pages))
     }
 
     pub(crate) fn change_dirty(&self, delta: i64, stripe: &Arc<Stripe>) {

@@ -2,6 +2,7 @@
 
 use crate::client::{ClientInner, unexpected};
 use crate::error::FsError;
+use crate::hold::Holds;
 use crate::operation::{self, Wish};
 use crate::range_lock::RangeLock;
 use crate::session::Session;
@@ -23,6 +24,7 @@ pub(crate) struct FileShared {
     pub(crate) stub: Stub,
     pub(crate) stripes: Vec<Arc<Stripe>>,
     pub(crate) ranges: RangeLock,
+    pub(crate) holds: Holds,
     pub(crate) handles: AtomicU32,
     /// The name is gone; the data go with the last handle.
     pub(crate) unlinked: AtomicBool,
@@ -57,6 +59,7 @@ impl FileShared {
                 stub,
                 stripes: (0..stub.layout.stripe_count()).map(stripe).collect(),
                 ranges: RangeLock::default(),
+                holds: Holds::default(),
                 handles: AtomicU32::new(0),
                 unlinked: AtomicBool::new(false),
                 errors: Mutex::default(),
@@ -229,9 +232,9 @@ impl FileShared {
             return Err(FsError::argument("the size is beyond the largest file", libc::EFBIG));
         }
         let above = Extent::new(size, Extent::EOF).expect("files end before EOF");
-        let _turn = self.ranges.lock(above, true);
+        let mut turn = self.ranges.lock(above, true);
         let wish = Wish { intent: Intent::ReadThenWrite, extent: above };
-        let operation = operation::begin(client, self, &wish)?;
+        let operation = operation::begin(client, self, &mut turn, &wish)?;
         let mut result = Ok(());
         let layout = self.stub.layout;
         let mut cuts: Vec<_> = operation

@@ -36,6 +36,8 @@ pub(crate) struct Outbox {
     pub(crate) errno: Option<i32>,
     /// Change of the client's dirty bytes.
     pub(crate) dirty_delta: i64,
+    /// Holds that should end soon.
+    pub(crate) wanted: Vec<OperationId>,
 }
 
 /// What an operation waited for.
@@ -239,6 +241,7 @@ impl Inner {
             Effect::Missing { operation, extents } => {
                 self.answer(stripe, operation, Answer::Missing(extents));
             }
+            Effect::Wanted { operation } => out.wanted.push(operation),
             Effect::Measured { operation, end, modified_ns } => {
                 self.answer(stripe, operation, Answer::Measured(end, modified_ns));
             }

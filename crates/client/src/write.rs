@@ -25,9 +25,9 @@ pub(crate) fn write(
     let Some(extent) = range(offset, length as u64)? else { return Ok(0) };
     client.wait_for_budget()?;
     let reservation = client.reserve(file.stub.layout, extent.length())?;
-    let _turn = file.ranges.lock(extent, true);
+    let mut turn = file.ranges.lock(extent, true);
     let wish = Wish { intent: Intent::Write, extent };
-    let operation = operation::begin(client, file, &wish)?;
+    let operation = operation::begin(client, file, &mut turn, &wish)?;
     copy_in(client, file, operation, &reservation, buffers, extent)
 }
 
@@ -43,9 +43,9 @@ pub(crate) fn append(
     }
     client.wait_for_budget()?;
     let reservation = client.reserve(file.stub.layout, length as u64)?;
-    let _turn = file.ranges.lock(Extent::WHOLE, true);
+    let mut turn = file.ranges.lock(Extent::WHOLE, true);
     let wish = Wish { intent: Intent::ReadThenWrite, extent: Extent::WHOLE };
-    let operation = operation::begin(client, file, &wish)?;
+    let operation = operation::begin(client, file, &mut turn, &wish)?;
     // Nobody else can write now: the size stays what it is until we have written.
     let size = match file.attributes(client) {
         Ok(attributes) => attributes.size,
@@ -70,7 +70,21 @@ pub(crate) fn append(
     }
 }
 
-fn total(buffers: &[IoSlice<'_>]) -> Result<usize, FsError> {
+/// Writes all buffers at the beginning of `extent`, which is as long as they are, under locks that a hold has.
+pub(crate) fn write_held(
+    client: &ClientInner,
+    file: &FileShared,
+    hold: &Operation<'_>,
+    buffers: &[IoSlice<'_>],
+    extent: Extent,
+) -> Result<usize, FsError> {
+    let reservation = client.reserve_held(file.stub.layout, extent.length())?;
+    let _turn = file.ranges.beneath(extent, true);
+    let operation = hold.join(client, file.stub.layout, extent, true)?;
+    copy_in(client, file, operation, &reservation, buffers, extent)
+}
+
+pub(crate) fn total(buffers: &[IoSlice<'_>]) -> Result<usize, FsError> {
     let length = buffers.iter().try_fold(0_usize, |sum, buffer| sum.checked_add(buffer.len()));
     length
         .filter(|length| isize::try_from(*length).is_ok())

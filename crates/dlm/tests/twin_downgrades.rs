@@ -76,6 +76,7 @@ fn hear(policy: Policy, held: LockMode, used: &str, wanted: LockMode) -> Vec<Str
                 Effect::Flush { .. } => flushing = true,
                 Effect::Use { .. }
                 | Effect::Refused { .. }
+                | Effect::Wanted { .. }
                 | Effect::Enqueue { .. }
                 | Effect::Hurry { .. } => {
                     panic!("{effect:?}");

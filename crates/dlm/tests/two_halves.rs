@@ -98,6 +98,7 @@ impl World {
                     assert_eq!(errno, 11);
                     c.wanted.remove(&operation).expect("refused once");
                 }
+                client::Effect::Wanted { operation } => panic!("{operation} did not ask for this"),
                 client::Effect::Enqueue { request, mode, required, desired, try_only } => {
                     c.up[0].push_back(server::Input::Enqueue {
                         from,

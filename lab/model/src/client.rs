@@ -135,6 +135,7 @@ impl<'a> Turn<'a> {
                 Effect::DataLost { errno, .. } | Effect::Failed { errno } => self.excuse("data", *errno)?,
                 Effect::Answer { .. }
                 | Effect::Void { .. }
+                | Effect::Wanted { .. }
                 | Effect::Missing { .. }
                 | Effect::Measured { .. }
                 | Effect::Forgotten { .. }
@@ -151,7 +152,8 @@ impl<'a> Turn<'a> {
                 Effect::Missing { operation, extents } => self.missing(operation, extents)?,
                 Effect::Measured { operation, end, .. } => self.measured(operation, end)?,
                 Effect::BarrierDone { barrier, errno } => self.barrier_done(barrier, errno)?,
-                Effect::Send { .. }
+                Effect::Wanted { .. }
+                | Effect::Send { .. }
                 | Effect::Ask { .. }
                 | Effect::Release { .. }
                 | Effect::Job { .. }

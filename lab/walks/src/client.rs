@@ -155,6 +155,8 @@ impl ClientNode {
                 Effect::Void { operation } => {
                     self.inbox.void.insert(operation);
                 }
+                // No script holds locks for pages outside the cache.
+                Effect::Wanted { operation: _ } => {}
                 Effect::Send { channel, message } => {
                     self.send(cx.shard_of(stripe), channel, message, None, cx)
                 }

@@ -3,7 +3,7 @@
 use super::locks::{Effect, Held, Locks, Pending, Phase, User};
 use alloc::vec;
 use alloc::vec::Vec;
-use ccpfs_types::{LockId, LockMode, LockState, OperationId, Region, RequestId};
+use ccpfs_types::{LockId, LockMode, LockState, OperationId, Region, RequestId, Sn};
 use ccpfs_wire::GrantedLock;
 
 /// A server that does not keep to the protocol (errno of Linux).
@@ -27,7 +27,7 @@ impl Locks {
             Some((lock, sn, covers)) => {
                 self.clock = clock;
                 self.last_used = Some((lock, covers));
-                self.add_user(User { operation, lock, sn, reads: !mode.writes() }, out);
+                self.add_user(User { operation, lock, sn, reads: !mode.writes(), watches: false }, out);
             }
             None => {
                 let Some(lock) = self.find(mode, required) else { return false };
@@ -92,7 +92,7 @@ impl Locks {
             used_tick: self.tick,
         };
         for old in replaces {
-            self.take_over(old, lock);
+            self.take_over(old, lock, sn);
         }
         self.by_extent.insert(held.region.bounds(), lock);
         let before = self.held.insert(lock, held);
@@ -131,10 +131,10 @@ impl Locks {
     }
 
     /// The operations under lock `old` go on under `new`, which the server granted in its place (paper III-D1).
-    fn take_over(&mut self, old: LockId, new: LockId) {
+    fn take_over(&mut self, old: LockId, new: LockId, sn: Sn) {
         self.remove(old);
         for user in self.users.iter_mut().filter(|user| user.lock == old) {
-            user.lock = new;
+            (user.lock, user.sn) = (new, sn);
         }
     }
 
@@ -143,8 +143,38 @@ impl Locks {
         let held = self.held.get_mut(&lock).expect("callers found the lock");
         held.use_now(self.clock, self.tick);
         self.last_used = Some((lock, held.region.bounds()));
-        let user = User { operation, lock, sn: held.sn, reads: !mode.writes() };
+        let user = User { operation, lock, sn: held.sn, reads: !mode.writes(), watches: false };
         self.add_user(user, out);
+    }
+
+    /// Begins an operation under the lock that another one uses: that lock cannot go before the other one ends, whatever its phase.
+    pub(super) fn join(
+        &mut self,
+        operation: OperationId,
+        under: OperationId,
+        writes: bool,
+        errno: i32,
+        out: &mut Vec<Effect>,
+    ) {
+        let Some(host) = self.users.iter().find(|user| user.operation == under).copied() else {
+            out.push(Effect::Refused { operation, errno });
+            return;
+        };
+        assert!(!(writes && host.reads), "who joins a reader reads");
+        let (clock, tick) = (self.clock + 1, self.tick);
+        self.clock = clock;
+        self.held.get_mut(&host.lock).expect("a lock in use is held").use_now(clock, tick);
+        self.add_user(User { operation, reads: !writes, watches: false, ..host }, out);
+    }
+
+    /// Remembers who wants to know when a lock is wanted.
+    pub(super) fn watch(&mut self, operation: OperationId, out: &mut Vec<Effect>) {
+        let held = &self.held;
+        let user = self.users.iter_mut().find(|user| user.operation == operation);
+        match user.filter(|user| held[&user.lock].phase == Phase::Granted) {
+            Some(user) => user.watches = true,
+            None => out.push(Effect::Wanted { operation }),
+        }
     }
 
     fn add_user(&mut self, user: User, out: &mut Vec<Effect>) {

@@ -34,6 +34,24 @@ pub enum Input {
         /// Answer [`Effect::Refused`] instead of waiting.
         try_only: bool,
     },
+    /// An operation begins under the lock that another one uses, even if that lock is on its way back: what it does is part of
+    /// what the other one does. [`Effect::Refused`] if that one uses none.
+    Join {
+        /// The operation.
+        operation: OperationId,
+        /// Whose lock it uses; an operation that writes, if this one does.
+        under: OperationId,
+        /// Whether it writes.
+        writes: bool,
+        /// What it is told if there is no lock.
+        errno: i32,
+    },
+    /// An operation that may take long wants to know when somebody waits for its lock: [`Effect::Wanted`], once, and at once if
+    /// the lock is on its way back already or is gone.
+    Watch {
+        /// The operation.
+        operation: OperationId,
+    },
     /// An operation does not use its lock any longer.
     Finish {
         /// The operation.
@@ -99,6 +117,11 @@ pub enum Effect {
         operation: OperationId,
         /// Why.
         errno: i32,
+    },
+    /// The lock that the operation uses is on its way back, or is gone: it should end soon.
+    Wanted {
+        /// The operation.
+        operation: OperationId,
     },
     /// Ask the server.
     Enqueue {
@@ -208,9 +231,11 @@ pub(super) struct Pending {
 pub(super) struct User {
     pub(super) operation: OperationId,
     pub(super) lock: LockId,
-    /// The number of the lock that the operation began under: an upgrade meanwhile does not change what it writes.
+    /// The number of the lock. It rises with an upgrade: an operation that began before may write after one that began since.
     pub(super) sn: Sn,
     pub(super) reads: bool,
+    /// Whether it wants to know when the lock is wanted.
+    pub(super) watches: bool,
 }
 
 /// The locks of one resource in one client.
@@ -267,6 +292,10 @@ impl Locks {
                     self.ask(operation, mode, required, desired, (request, try_only), out);
                 }
             }
+            Input::Join { operation, under, writes, errno } => {
+                self.join(operation, under, writes, errno, out)
+            }
+            Input::Watch { operation } => self.watch(operation, out),
             Input::Finish { operation } => self.finish(operation, out),
             Input::Granted { request, granted } => self.granted(request, granted, out),
             Input::Denied { request, errno } => {
@@ -363,6 +392,8 @@ impl Locks {
             .flat_map(|p| p.operations.iter().map(|(operation, _)| *operation))
             .collect();
         out.extend(waiting.into_iter().map(|operation| Effect::Refused { operation, errno }));
+        let watching = self.users.iter().filter(|user| user.watches);
+        out.extend(watching.map(|user| Effect::Wanted { operation: user.operation }));
         *self = Locks::new(self.settings);
     }
 }

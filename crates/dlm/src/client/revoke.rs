@@ -34,6 +34,9 @@ impl Locks {
     ) {
         let downgrading = self.settings.policy.downgrading;
         let used = self.is_used(lock);
+        if used {
+            self.tell_watchers(lock, out);
+        }
         let held = self.drain(lock);
         held.wanted = acknowledge.then_some(wanted);
         let idle_reader = held.mode == LockMode::Pr && !used;
@@ -48,6 +51,14 @@ impl Locks {
             held.wanted = Some(wanted);
         }
         self.go_on_canceling(lock, out);
+    }
+
+    /// Tells those that use the lock and want to know that it is on its way back, once.
+    fn tell_watchers(&mut self, lock: LockId, out: &mut Vec<Effect>) {
+        for user in self.users.iter_mut().filter(|user| user.lock == lock && user.watches) {
+            user.watches = false;
+            out.push(Effect::Wanted { operation: user.operation });
+        }
     }
 
     /// Takes the next step on the way back that the operations in progress allow.

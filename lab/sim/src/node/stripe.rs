@@ -103,6 +103,8 @@ impl Client {
                 self.tell_owner(operation.0, Note::Answer { operation, answer });
             }
             Effect::Void { operation } => self.tell_owner(operation.0, Note::Void { operation }),
+            // Nobody holds locks for pages outside the cache here.
+            Effect::Wanted { operation: _ } => {}
             Effect::Missing { operation, extents } => {
                 self.tell_owner(operation.0, Note::Missing { operation, extents });
             }
