@@ -141,6 +141,9 @@ numbers! {
         nic_bytes_per_s = 0,
         /// Bytes of a message beside its bulk.
         message_bytes = 128,
+        /// 1: a network card takes connections by turns, packet by packet, so that a message without bulk waits for no bulk of
+        /// other connections; 0: whole messages, one after the other.
+        by_packets = 0,
     }
 }
 
@@ -151,8 +154,10 @@ numbers! {
         bytes_per_s = 0,
         /// Bytes per second of reads; 0 = as writes.
         read_bytes_per_s = 0,
-        /// Time of one task besides its bytes, nanoseconds.
+        /// Time of one task besides its bytes, nanoseconds; others go on meanwhile.
         latency_ns = 20_000,
+        /// Time of one write besides its bytes in which no other goes on, nanoseconds.
+        request_ns = 0,
         /// Added at random to each task, up to so much, nanoseconds.
         jitter_ns = 0,
         /// Time of one sync, nanoseconds.

@@ -131,7 +131,8 @@ impl Disk {
         }
         let jitter = if self.config.jitter_ns > 0 { self.random.below(self.config.jitter_ns) } else { 0 };
         let latency_ns = self.config.latency_ns + extra_ns + jitter;
-        let busy_ns = transfer_ns(bytes, speed);
+        let request_ns = if writes && bytes > 0 { self.config.request_ns } else { 0 };
+        let busy_ns = transfer_ns(bytes, speed) + request_ns;
         if busy_ns == 0 {
             return Some(Begun { task, free_ns: None, done_ns: now_ns + latency_ns });
         }

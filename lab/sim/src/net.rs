@@ -85,6 +85,8 @@ pub struct Frame {
 struct Way {
     /// When the last message arrives.
     last_ns: u64,
+    /// When the last message has been received in full.
+    received_ns: u64,
     /// The receiver takes messages.
     open: bool,
 }
@@ -167,7 +169,7 @@ impl Net {
 
     /// Opens a connection.
     pub fn open(&mut self, client: u32, target: u32, channel: Channel, id: ClientId) -> u32 {
-        let way = Way { last_ns: 0, open: true };
+        let way = Way { last_ns: 0, received_ns: 0, open: true };
         self.connections.push(Connection { client, target, channel, id, up: way, down: way });
         u32::try_from(self.connections.len() - 1).expect("fewer than 2^32 connections")
     }
@@ -242,10 +244,12 @@ impl Net {
         let from = if up { client } else { self.clients + server };
         let mut sent_ns = start_ns;
         if self.config.nic_bytes_per_s > 0 {
+            let passes = self.passes(bulk_bytes);
             let nic = &mut self.nics[from as usize];
-            start_ns = start_ns.max(nic.out_free_ns);
-            sent_ns = start_ns + transfer_ns(bytes, self.config.nic_bytes_per_s);
-            nic.out_free_ns = sent_ns;
+            let transfer_ns = transfer_ns(bytes, self.config.nic_bytes_per_s);
+            nic.out_free_ns = start_ns.max(nic.out_free_ns) + transfer_ns;
+            sent_ns = if passes { start_ns + transfer_ns } else { nic.out_free_ns };
+            start_ns = sent_ns - transfer_ns;
         }
         let connection = &mut self.connections[connection as usize];
         let way = if up { &mut connection.up } else { &mut connection.down };
@@ -263,10 +267,25 @@ impl Net {
         let bytes = bulk_bytes + self.config.message_bytes;
         let Connection { client, target, .. } = self.connections[connection as usize];
         let to = if up { self.clients + self.server_of(target) } else { client };
+        let passes = self.passes(bulk_bytes);
         let nic = &mut self.nics[to as usize];
-        let start = now_ns.max(nic.in_free_ns);
-        nic.in_free_ns = (start + transfer_ns(bytes, self.config.nic_bytes_per_s)).max(last_ns);
-        nic.in_free_ns
+        let transfer_ns = transfer_ns(bytes, self.config.nic_bytes_per_s);
+        nic.in_free_ns = now_ns.max(nic.in_free_ns) + transfer_ns;
+        let mut received_ns = if passes { now_ns + transfer_ns } else { nic.in_free_ns }.max(last_ns);
+        if !passes {
+            nic.in_free_ns = received_ns;
+        }
+        // Within its connection every message keeps its place.
+        let connection = &mut self.connections[connection as usize];
+        let way = if up { &mut connection.up } else { &mut connection.down };
+        received_ns = received_ns.max(way.received_ns);
+        way.received_ns = received_ns;
+        received_ns
+    }
+
+    /// Whether a message goes between the packets of others.
+    const fn passes(&self, bulk_bytes: u64) -> bool {
+        self.config.by_packets > 0 && bulk_bytes == 0
     }
 
     fn random_spike(&mut self) -> bool {
@@ -322,6 +341,31 @@ mod tests {
         assert_eq!(net.send(0, two, true, 1000), Travel::Arriving { at_ns: 100, last_ns: 1100 });
         assert_eq!(net.receive(100, one, true, 1000, 1100), 1100);
         assert_eq!(net.receive(100, two, true, 1000, 1100), 2100, "behind the other at the server's card");
+    }
+
+    #[test]
+    fn by_packets_a_message_without_bulk_waits_for_no_bulk_but_that_of_its_own_connection() {
+        let config = NetConfig {
+            latency_ns: 100,
+            nic_bytes_per_s: 1_000_000_000,
+            message_bytes: 10,
+            by_packets: 1,
+            ..NetConfig::default()
+        };
+        let mut net = net(config);
+        let (one, two) =
+            (net.open(0, 0, Channel::Bulk, ClientId(1)), net.open(1, 0, Channel::Control, ClientId(2)));
+        assert_eq!(net.send(0, one, true, 990), Travel::Arriving { at_ns: 100, last_ns: 1100 });
+        assert_eq!(net.send(0, two, true, 0), Travel::Arriving { at_ns: 100, last_ns: 110 });
+        assert_eq!(net.send(0, one, true, 0), Travel::Arriving { at_ns: 100, last_ns: 110 });
+        assert_eq!(net.receive(100, one, true, 990, 1100), 1100);
+        assert_eq!(net.receive(100, two, true, 0, 110), 110, "between the packets of the other");
+        assert_eq!(net.receive(100, one, true, 0, 110), 1100, "in order");
+        assert_eq!(
+            net.send(0, one, true, 990),
+            Travel::Arriving { at_ns: 1110, last_ns: 2110 },
+            "it took its part"
+        );
     }
 
     #[test]

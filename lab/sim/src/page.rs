@@ -1,10 +1,10 @@
 //! The page of all figures: one HTML file that needs nothing else.
 
-use crate::figures::Report;
 use crate::figures::explain::Explanation;
 use crate::figures::hardware::{PARAMETERS, SETTINGS, Source};
 use crate::figures::paper::{self, Claim, Unit};
 use crate::figures::result::{Figure, Table, number};
+use crate::figures::{Report, Size};
 use crate::plot::{draw, escape};
 use std::fmt::Write as _;
 
@@ -26,6 +26,8 @@ pub struct Comparison {
     pub claim: &'static Claim,
     /// Ours.
     pub ours: f64,
+    /// Which part of the writes its runs made.
+    pub size: Size,
 }
 
 impl Comparison {
@@ -45,10 +47,11 @@ impl Comparison {
 /// All of the paper's numbers that the figures have measured.
 #[must_use]
 pub fn comparisons(figures: &[Figure]) -> Vec<Comparison> {
-    let measured = figures.iter().flat_map(|figure| &figure.measured);
+    let measured = figures.iter().flat_map(|figure| figure.measured.iter().map(move |one| (figure, one)));
     measured
-        .filter_map(|measured| {
-            paper::find(measured.claim).map(|claim| Comparison { claim, ours: measured.ours })
+        .filter_map(|(figure, measured)| {
+            let size = Size { part: figure.part };
+            paper::find(measured.claim).map(|claim| Comparison { claim, ours: measured.ours, size })
         })
         .collect()
 }
@@ -94,7 +97,8 @@ fn introduction(html: &mut String, report: &Report) {
         html,
         "<p>The evaluation of the SeqDLM paper on a simulated cluster that runs ccPFS's own rules: the same code for locks, write-back \
          and extent caches as the product, with virtual time, network, devices and memory around it.{size} {near} of {all} numbers \
-         of the paper are within {:.0} %; the others are explained below. {} events in {:.0} s of simulation.</p><nav>",
+         of the paper are within {:.0} %; the others are explained below. The column 'writes' says which part of the paper's writes the \
+         clients make in these runs; what is less than all is compared with half of that in the explanations. {} events in {:.0} s of simulation.</p><nav>",
         TOLERANCE * 100.0,
         number(report.events as f64),
         report.simulation_s
@@ -114,7 +118,7 @@ fn introduction(html: &mut String, report: &Report) {
 fn summary(html: &mut String, report: &Report) {
     html.push_str(
         "<h2 id=\"summary\">Paper and ours</h2><div class=\"wide\"><table><tr><th>place</th><th class=\"l\">what</th><th>paper</th>\
-         <th>ours</th><th>ratio</th><th class=\"l\">how ours is computed</th><th class=\"l\">why it differs</th></tr>",
+         <th>ours</th><th>ratio</th><th>writes</th><th class=\"l\">how ours is computed</th><th class=\"l\">why it differs</th></tr>",
     );
     for one in comparisons(&report.figures) {
         let Claim { name, figure, place, what, paper, unit, how, is_input } = *one.claim;
@@ -129,12 +133,13 @@ fn summary(html: &mut String, report: &Report) {
         let _ = write!(
             html,
             "<tr><td><a href=\"#{figure}\">{}</a></td><td class=\"l\">{}{note}</td><td>{}</td><td>{}</td>\
-             <td class=\"{class}\">{}</td><td class=\"l\">{}</td><td class=\"l\">{why}</td></tr>",
+             <td class=\"{class}\">{}</td><td>{}</td><td class=\"l\">{}</td><td class=\"l\">{why}</td></tr>",
             escape(place),
             escape(what),
             with_unit(paper, unit),
             with_unit(one.ours, unit),
             number(one.ratio()),
+            one.size.words(),
             escape(how)
         );
     }
@@ -238,13 +243,13 @@ fn table(html: &mut String, table: &Table) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::Size;
     use crate::figures::result::Measured;
 
     fn report(ours: f64) -> Report {
         let figure = Figure {
             name: "18",
             title: "Fig. 18: a title".into(),
+            part: 1,
             text: vec!["text <here>".into()],
             plots: Vec::new(),
             tables: Vec::new(),

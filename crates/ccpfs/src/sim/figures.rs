@@ -142,7 +142,7 @@ fn series(figure: &Figure) -> impl Iterator<Item = Table> + '_ {
 
 /// The paper's numbers beside ours.
 fn compared(figures: &[Figure]) -> Option<Table> {
-    let mut table = Table::new("The paper and ours", &["number", "paper", "ours", "ratio"]);
+    let mut table = Table::new("The paper and ours", &["number", "paper", "ours", "ratio", "writes"]);
     for one in comparisons(figures) {
         let unit = one.claim.unit;
         table.row(vec![
@@ -150,6 +150,7 @@ fn compared(figures: &[Figure]) -> Option<Table> {
             with_unit(one.claim.paper, unit),
             with_unit(one.ours, unit),
             number(one.ratio()),
+            one.size.words(),
         ]);
     }
     (!table.rows.is_empty()).then_some(table)
@@ -204,6 +205,7 @@ pub(crate) fn figures(arguments: &FiguresArguments) -> Result<(), Failure> {
     let index = out.join("index.html");
     write(&index, &page(&report))?;
     if let Some(table) = compared(&report.figures) {
+        write(&out.join("table.txt"), &table.to_text())?;
         say(table.to_text().trim_end());
     }
     say(format!("the page is {}", index.display()));

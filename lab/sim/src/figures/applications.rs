@@ -1,6 +1,6 @@
 //! The applications of one run: they follow a pattern, flush at the end, and are timed as the paper times them.
 
-use super::program::{Pattern, Place};
+use super::program::{Pattern, Place, arrivals};
 use crate::workload::{Next, Thread, Work, Workload};
 
 /// Where the whole run stands.
@@ -56,6 +56,8 @@ pub struct Applications {
     threads: u64,
     files: u64,
     progress: Vec<Progress>,
+    /// By client, when its first call begins, nanoseconds; empty if all begin at once.
+    delays_ns: Vec<u64>,
     phase: Phase,
     /// In which round the threads are, of how many, and the time that passes before each.
     round: u64,
@@ -75,6 +77,13 @@ impl Applications {
             places.map(|place| Progress { calls: pattern.calls(place), ..Progress::default() }).collect();
         let (rounds, pause_ns) = pattern.rounds(clients);
         let files = pattern.files(clients);
+        let mut delays_ns = Vec::new();
+        if matches!(pattern, Pattern::Tiles { .. }) {
+            // One after the other in an order of luck, not in that of the tiles.
+            let mut turns: Vec<(u64, u64)> = arrivals(clients).into_iter().zip(0..).collect();
+            turns.sort_unstable();
+            delays_ns = turns.into_iter().map(|(_, at)| at).collect();
+        }
         let times = Times { begin_ns: u64::MAX, ..Times::default() };
         Applications {
             pattern,
@@ -82,6 +91,7 @@ impl Applications {
             threads,
             files,
             progress,
+            delays_ns,
             phase: Phase::Work,
             round: 0,
             rounds,
@@ -101,6 +111,10 @@ impl Applications {
         Place { client, clients: self.clients, thread, threads: self.threads }
     }
 
+    fn delay_ns(&self, place: Place) -> u64 {
+        usize::try_from(place.client).ok().and_then(|client| self.delays_ns.get(client)).copied().unwrap_or(0)
+    }
+
     fn mine(&mut self, thread: Thread) -> &mut Progress {
         let place = self.place(thread);
         let at = usize::try_from(place.client * self.threads + place.thread).expect("threads are few");
@@ -112,6 +126,7 @@ impl Applications {
         let place = self.place(thread);
         let allowed = if self.rounds > 0 { self.pattern.calls_until(place, self.round) } else { u64::MAX };
         let (pattern, round, pause_ns) = (self.pattern, self.round, self.pause_ns);
+        let delay_ns = self.delay_ns(place);
         let progress = self.mine(thread);
         if progress.begun == progress.calls.min(allowed) {
             return None;
@@ -122,7 +137,8 @@ impl Applications {
         let before = round.checked_sub(1).map_or(0, |before| pattern.calls_until(place, before));
         let is_first = at == before;
         let after_ns = if is_first { pause_ns } else { 0 };
-        Some((after_ns, self.pattern.call(place, at)))
+        let delay_ns = if at == 0 { delay_ns } else { 0 };
+        Some((after_ns + delay_ns, self.pattern.call(place, at)))
     }
 
     /// The next flush of this thread, if it has one.

@@ -87,6 +87,7 @@ pub(super) fn figure17(size: Size, runs: &Outcomes) -> Figure {
     Figure {
         name: "17",
         title: "Fig. 17: time of totally conflicting writes, one after the other".to_owned(),
+        part: 1,
         text: vec![format!(
             "{CLIENTS} clients write by turns, {} writes each, each under a lock of the whole range. Revocation: from \
              sending it until the server has the reply. Cancel: from there until the waiting lock is granted. Others: \
@@ -185,6 +186,7 @@ pub(super) fn figure18(size: Size, runs: &Outcomes) -> Figure {
     Figure {
         name: "18",
         title: "Fig. 18: throughput of one lock under parallel conflicting writes".to_owned(),
+        part: 1,
         text: vec![format!(
             "{CLIENTS} clients write independently, {} writes each, each under a lock of the whole range. ER: early revocation. \
              The locking/IO ratio is the time that calls wait for their lock as a part of the time of all calls. Server busy: \
@@ -269,6 +271,7 @@ pub(super) fn figure19(size: Size, runs: &Outcomes) -> Figure {
     Figure {
         name: "19",
         title: "Fig. 19: the benefits of lock conversion".to_owned(),
+        part: 1,
         text: vec![
             "(a) One client makes 1,000 calls, a write and a read of the same bytes by turns, each under a lock of the whole \
              range. U: upgrading."

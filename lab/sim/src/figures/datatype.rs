@@ -5,10 +5,9 @@
 //! wants them, and then flushes and gives them back.
 
 use super::hardware::{Hardware, Knob};
-use super::program::{Pattern, STRIPE_BYTES, tile};
+use super::program::{Pattern, STRIPE_BYTES, arrivals, tile};
 use super::run::{Outcome, Spec};
 use crate::clock::Clock;
-use crate::random::Random;
 use ccpfs_types::Extent;
 use std::collections::VecDeque;
 
@@ -149,14 +148,8 @@ pub fn run(spec: &Spec) -> Result<Outcome, String> {
         outcome: Outcome::default(),
         copying: usize::try_from(tiles).expect("tiles are few"),
     };
-    // Clients begin together; who comes first is luck, as on a real network.
-    let mut order: Vec<usize> = (0..world.nodes.len()).collect();
-    let mut random = Random::new(1);
-    for at in (1..order.len()).rev() {
-        let other = usize::try_from(random.below(at as u64 + 1)).expect("a small index");
-        order.swap(at, other);
-    }
-    for client in order {
+    for client in arrivals(tiles) {
+        let client = usize::try_from(client).expect("tiles are few");
         world.request(client, 0);
     }
     while let Some(event) = world.clock.next() {

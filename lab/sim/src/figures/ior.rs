@@ -56,6 +56,7 @@ pub(super) fn figure4(size: Size, runs: &Outcomes) -> Figure {
     Figure {
         name: "4",
         title: "Fig. 4: access patterns under a traditional lock manager".to_owned(),
+        part: 1,
         text: vec![format!(
             "{CLIENTS} clients write {} each into files of one stripe under DLM-Lustre; a device of 2 GB/s, at most 2 GiB of \
              dirty data per client. The paper measured Lustre itself on other machines and states no numbers: compare shapes.",
@@ -123,6 +124,7 @@ pub(super) fn table3(size: Size, runs: &Outcomes) -> Figure {
     Figure {
         name: "table3",
         title: "Table III: IOR N-1 segmented on a file with one stripe".to_owned(),
+        part: 1,
         text: vec![format!(
             "{CLIENTS} clients write {} each in writes of 64 KiB, each into a part of the file of its own.",
             bytes(client_bytes(size))
@@ -185,6 +187,7 @@ pub(super) fn figure20(size: Size, runs: &Outcomes) -> Figure {
     Figure {
         name: "20",
         title: "Fig. 20: IOR N-1 strided on a file with one stripe".to_owned(),
+        part: 1,
         text: vec![format!(
             "{CLIENTS} clients write {} each, their blocks by turns.",
             bytes(client_bytes(size))
@@ -287,8 +290,10 @@ pub(super) fn details(rows: &[(String, &Outcome)]) -> Table {
 // ---------------------------------------------------------------------------------------------- Figs. 21 and 22
 
 /// IO500's size, and four and sixteen of it.
-const HARD: [u64; 3] = [47_008, 4 * 47_008, 16 * 47_008];
+pub(super) const HARD: [u64; 3] = [47_008, 4 * 47_008, 16 * 47_008];
 const STRIPES: [u32; 2] = [4, 8];
+/// The part of the writes that Figs. 21 and 22 make; the explanation shows the ratios at half of it.
+pub(super) const HARD_PART: u64 = 16;
 /// Clients of Figs. 21 to 23: all nodes.
 const ALL: u64 = 96;
 
@@ -298,7 +303,7 @@ pub(super) fn hard(manager: &str, block: u64, stripes: u32, bytes: u64) -> Spec 
     Spec { stripes, ..Spec::new(policy(manager), pattern, ALL) }
 }
 
-fn hard_bytes(size: Size) -> u64 {
+pub(super) fn hard_bytes(size: Size) -> u64 {
     size.of(2 * GIB, GIB / 128)
 }
 
@@ -353,6 +358,7 @@ pub(super) fn figure21(size: Size, runs: &Outcomes) -> Figure {
     Figure {
         name: "21",
         title: "Fig. 21: N-1 strided on a file with several stripes".to_owned(),
+        part: 1,
         text: vec![format!(
             "{ALL} clients write {} each in IO500's size of 47,008 bytes and multiples of it; stripes have units of 1 MiB, \
              locks are multiples of 4 KiB, so neighbours conflict, and some writes span two stripes. Beside the paper's \
@@ -380,6 +386,7 @@ pub(super) fn figure22(size: Size, runs: &Outcomes) -> Figure {
     Figure {
         name: "22",
         title: "Fig. 22: total time of N-1 strided".to_owned(),
+        part: 1,
         text: vec!["The runs of Fig. 21.".to_owned()],
         plots: STRIPES.map(plot).to_vec(),
         tables: Vec::new(),

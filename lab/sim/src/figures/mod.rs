@@ -32,6 +32,17 @@ impl Size {
     /// Seconds instead of minutes.
     pub const QUICK: Size = Size { part: 32 };
 
+    /// The same, or one of `part` if that is smaller: for what is too expensive otherwise.
+    const fn at_least(self, part: u64) -> Size {
+        Size { part: if self.part > part { self.part } else { part } }
+    }
+
+    /// In words, for the page.
+    #[must_use]
+    pub fn words(self) -> String {
+        if self.part == 1 { "all".to_owned() } else { format!("1/{}", self.part) }
+    }
+
     /// That part of a number, but at least so much.
     fn of(self, full: u64, least: u64) -> u64 {
         (full / self.part).max(least.min(full))
@@ -44,6 +55,8 @@ pub struct Entry {
     pub name: &'static str,
     /// What it is, in a line.
     pub what: &'static str,
+    /// The largest part of the paper's writes that its clients make, one of so many: more would take too long.
+    pub part: u64,
     specs: fn(Size) -> Vec<Spec>,
     figure: fn(Size, &Outcomes) -> Figure,
 }
@@ -52,7 +65,23 @@ impl Entry {
     /// The runs that it is made of.
     #[must_use]
     pub fn runs(&self, size: Size) -> Vec<Spec> {
-        (self.specs)(size)
+        (self.specs)(self.size(size))
+    }
+
+    fn finish(&self, size: Size, outcomes: &Outcomes) -> Figure {
+        let size = self.size(size);
+        let mut figure = (self.figure)(size, outcomes);
+        figure.part = size.part;
+        figure.text.push(match size.part {
+            1 => "These runs make all of the writes.".to_owned(),
+            _ => format!("These runs make {} of the writes.", size.words()),
+        });
+        figure
+    }
+
+    /// At which size it runs.
+    fn size(&self, size: Size) -> Size {
+        size.at_least(self.part)
     }
 }
 
@@ -61,62 +90,84 @@ pub const FIGURES: [Entry; 12] = [
     Entry {
         name: "4",
         what: "N-N, N-1 segmented and N-1 strided under a traditional lock manager",
+        part: 1,
         specs: ior::specs4,
         figure: ior::figure4,
     },
     Entry {
         name: "17",
         what: "time of conflicting writes one after the other, in parts",
+        part: 1,
         specs: conflict::specs17,
         figure: conflict::figure17,
     },
     Entry {
         name: "18",
         what: "throughput of parallel conflicting writes, early revocation on and off",
+        part: 1,
         specs: conflict::specs18,
         figure: conflict::figure18,
     },
     Entry {
         name: "19",
         what: "upgrading and downgrading",
+        part: 1,
         specs: conflict::specs19,
         figure: conflict::figure19,
     },
     Entry {
         name: "table3",
         what: "N-1 segmented with one stripe",
+        part: 1,
         specs: ior::specs_table3,
         figure: ior::table3,
     },
-    Entry { name: "20", what: "N-1 strided with one stripe", specs: ior::specs20, figure: ior::figure20 },
+    Entry {
+        name: "20",
+        what: "N-1 strided with one stripe",
+        part: 1,
+        specs: ior::specs20,
+        figure: ior::figure20,
+    },
     Entry {
         name: "21",
         what: "N-1 strided with 4 and 8 stripes, 96 clients: bandwidth",
+        part: ior::HARD_PART,
         specs: ior::specs21,
         figure: ior::figure21,
     },
     Entry {
         name: "22",
         what: "N-1 strided with 4 and 8 stripes, 96 clients: total time",
+        part: ior::HARD_PART,
         specs: ior::specs21,
         figure: ior::figure22,
     },
     Entry {
         name: "23",
         what: "Tile-IO, 96 clients, 1 to 16 stripes",
+        part: tiles::PART,
         specs: tiles::specs,
         figure: tiles::figure,
     },
     Entry {
         name: "24",
         what: "VPIC-IO, 1,280 processes: bandwidth",
+        part: vpic::PART,
         specs: vpic::specs,
         figure: vpic::figure24,
     },
-    Entry { name: "25", what: "VPIC-IO, 1,280 processes: time", specs: vpic::specs, figure: vpic::figure25 },
+    Entry {
+        name: "25",
+        what: "VPIC-IO, 1,280 processes: time",
+        part: vpic::PART,
+        specs: vpic::specs,
+        figure: vpic::figure25,
+    },
     Entry {
         name: "scale",
         what: "beyond the paper: N-1 strided with 16 to 10,000 clients and 1 to 256 stripes",
+        part: scale::PART,
         specs: scale::specs,
         figure: scale::figure,
     },
@@ -161,8 +212,8 @@ pub fn simulate_one(
     threads: usize,
     progress: &(dyn Fn(Step) + Sync),
 ) -> Result<Figure, String> {
-    let outcomes = run_all(&(entry.specs)(size), threads, progress)?;
-    Ok((entry.figure)(size, &outcomes))
+    let outcomes = run_all(&entry.runs(size), threads, progress)?;
+    Ok(entry.finish(size, &outcomes))
 }
 
 /// Simulates all figures, the sensitivity of the headline ratios, and the evidence of the explanations.
@@ -171,13 +222,13 @@ pub fn simulate_one(
 ///
 /// The first run that fails, with what it was.
 pub fn simulate_all(size: Size, threads: usize, progress: &(dyn Fn(Step) + Sync)) -> Result<Report, String> {
-    let mut specs: Vec<Spec> = FIGURES.iter().flat_map(|entry| (entry.specs)(size)).collect();
+    let mut specs: Vec<Spec> = FIGURES.iter().flat_map(|entry| entry.runs(size)).collect();
     specs.extend(sensitivity::specs(size));
     specs.extend(explain::specs(size));
     let outcomes = run_all(&specs, threads, progress)?;
     let (events, simulation_s) = outcomes.cost();
     Ok(Report {
-        figures: FIGURES.iter().map(|entry| (entry.figure)(size, &outcomes)).collect(),
+        figures: FIGURES.iter().map(|entry| entry.finish(size, &outcomes)).collect(),
         sensitivity: Some(sensitivity::table(size, &outcomes)),
         explanations: explain::explanations(size, &outcomes),
         size,

@@ -1,6 +1,7 @@
 //! What the applications of the figures do, as data: which thread writes which bytes, one after the other.
 
 use crate::history::Call;
+use crate::random::Random;
 use crate::workload::Work;
 use ccpfs_types::Extent;
 use std::rc::Rc;
@@ -71,6 +72,8 @@ pub enum Pattern {
         processes: u64,
         /// All processes wait for each other before each iteration, and then for so long, nanoseconds; 0: nobody waits.
         pause_ns: u64,
+        /// Ranks go round the nodes by turns, instead of a node's processes being neighbours.
+        cyclic: bool,
     },
 }
 
@@ -216,14 +219,27 @@ impl Pattern {
             Pattern::Tiles { columns, rows: _, side, overlap } => {
                 Work::WriteList { file: 0, extents: tile(client, columns, side, overlap) }
             }
-            Pattern::Particles { block, processes, .. } => {
+            Pattern::Particles { block, processes, cyclic, .. } => {
                 let mine = served(processes, place);
                 let process = place.thread + at % mine * place.threads;
-                let rank = client * processes + process;
+                let rank = if cyclic { process * clients + client } else { client * processes + process };
                 write((at / mine * clients * processes + rank) * block, block)
             }
         }
     }
+}
+
+/// The order in which clients make their first call: they begin together, and who comes first is luck, as on a real network.
+/// The same for every lock manager.
+#[must_use]
+pub fn arrivals(clients: u64) -> Vec<u64> {
+    let mut order: Vec<u64> = (0..clients).collect();
+    let mut random = Random::new(1);
+    for at in (1..order.len()).rev() {
+        let other = usize::try_from(random.below(at as u64 + 1)).expect("a small index");
+        order.swap(at, other);
+    }
+    order
 }
 
 /// How many of a client's processes a thread serves.
@@ -281,12 +297,14 @@ mod tests {
 
     #[test]
     fn particles_of_one_variable_are_contiguous_over_all_processes() {
-        let pattern = Pattern::Particles { block: 100, iterations: 2, processes: 6, pause_ns: 0 };
-        let writes = all(pattern, 4);
-        let starts: BTreeSet<u64> = writes.iter().map(|extent| extent.start()).collect();
-        assert_eq!(writes.len(), 4 * 6 * 8 * 2);
-        assert_eq!(starts, (0..writes.len() as u64).map(|at| at * 100).collect());
-        assert_eq!(pattern.client_bytes() * 4, writes.len() as u64 * 100);
+        for cyclic in [false, true] {
+            let pattern = Pattern::Particles { block: 100, iterations: 2, processes: 6, pause_ns: 0, cyclic };
+            let writes = all(pattern, 4);
+            let starts: BTreeSet<u64> = writes.iter().map(|extent| extent.start()).collect();
+            assert_eq!(writes.len(), 4 * 6 * 8 * 2);
+            assert_eq!(starts, (0..writes.len() as u64).map(|at| at * 100).collect());
+            assert_eq!(pattern.client_bytes() * 4, writes.len() as u64 * 100);
+        }
     }
 
     #[test]

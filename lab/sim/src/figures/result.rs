@@ -107,6 +107,8 @@ pub struct Figure {
     pub name: &'static str,
     /// Its title.
     pub title: String,
+    /// Its runs make one of so many of the writes.
+    pub part: u64,
     /// What was run, and what is seen: one paragraph each.
     pub text: Vec<String>,
     /// Plots.

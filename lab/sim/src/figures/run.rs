@@ -60,6 +60,8 @@ pub struct Spec {
     pub hardware: Hardware,
     /// Every canceled lock is flushed at once and alone, instead of many together a little later.
     pub eager: bool,
+    /// Network cards take whole messages one after the other: a request for a lock waits for megabytes of others' data.
+    pub in_line: bool,
 }
 
 /// The product under a policy by name.
@@ -87,6 +89,7 @@ impl Spec {
             dirty_bytes_max: 4 << 30,
             hardware: Hardware::default(),
             eager: false,
+            in_line: false,
         }
     }
 
@@ -128,6 +131,7 @@ impl Spec {
             config.client.put_off_max = 0;
             config.client.flush_pieces_max = 1;
         }
+        config.net.by_packets = u64::from(!self.in_line);
         self.hardware.apply(&mut config);
         config
     }

@@ -8,6 +8,8 @@ use super::{Size, measured};
 
 const STRIPES: [u32; 5] = [1, 2, 4, 8, 16];
 const CLIENTS: u64 = 96;
+/// The part of the pixels that are written.
+pub(super) const PART: u64 = 4;
 
 /// Pixels of a side: 20,480 in the paper, less for a part of its bytes.
 fn side(size: Size) -> u64 {
@@ -53,6 +55,7 @@ pub(super) fn figure(size: Size, runs: &Outcomes) -> Figure {
     Figure {
         name: "23",
         title: "Fig. 23: Tile-IO".to_owned(),
+        part: 1,
         text: vec![
             format!(
                 "{CLIENTS} clients write 8 × 12 tiles of {side} × {side} pixels of 4 bytes, neighbours with 100 pixels in common, \
