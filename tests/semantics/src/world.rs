@@ -4,6 +4,7 @@ use crate::agent::Agent;
 use crate::mount::{Mount, sweep};
 use crate::power::Power;
 use crate::tools::workspace;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -173,6 +174,14 @@ impl World {
             .args(["--index", &index.to_string(), "--parent", &std::process::id().to_string()])
             .stdin(Stdio::null());
         forget_variables(&mut command);
+        // Users of all kinds may reach its socket.
+        // SAFETY: umask is async-signal-safe.
+        unsafe {
+            command.pre_exec(|| {
+                libc::umask(0);
+                Ok(())
+            });
+        }
         command.spawn().expect("the server can be started")
     }
 

@@ -2,3 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod data;
+mod locks;
+mod maps;
+mod names;
