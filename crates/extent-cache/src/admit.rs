@@ -62,6 +62,12 @@ pub(crate) fn admit_hole(newest: &mut ExtentMap<Sn>, from: u64, sn: Sn) -> Vec<W
     if holes.is_empty() && length.is_none() { Vec::new() } else { Vec::from([Work::Cut { holes, length }]) }
 }
 
+/// The device work of a hole that leaves the length: at most one job.
+pub(crate) fn admit_punch(newest: &mut ExtentMap<Sn>, extent: Extent, sn: Sn) -> Vec<Work> {
+    let holes = newest.merge(extent, sn, |old| old <= sn);
+    if holes.is_empty() { Vec::new() } else { Vec::from([Work::Cut { holes, length: None }]) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +124,19 @@ mod tests {
             works,
             [Work::Write { parts: vec![part(0, 10, 0)] }, Work::Write { parts: vec![part(5, 15, 10)] }]
         );
+    }
+
+    //= protocol.md#I3 type=test
+    #[test]
+    fn a_hole_leaves_the_length_and_what_is_newer_and_what_is_older_does_not_come_through() {
+        let mut newest = ExtentMap::new();
+        admit(&mut newest, &[piece(0, 100, 3, 0)]);
+        admit(&mut newest, &[piece(50, 60, 5, 0)]);
+        let cut = Work::Cut { holes: vec![extent(40, 50), extent(60, 70)], length: None };
+        assert_eq!(admit_punch(&mut newest, extent(40, 70), Sn(4)), [cut]);
+        let parts = vec![Part { extent: extent(30, 40), bulk_offset: 0 }];
+        assert_eq!(admit(&mut newest, &[piece(30, 70, 3, 0)]), [Work::Write { parts }]);
+        assert_eq!(admit_punch(&mut newest, extent(52, 58), Sn(4)), []);
     }
 
     #[test]

@@ -89,6 +89,8 @@ struct Waiting {
 pub(crate) struct Queue {
     jobs: BTreeMap<JobId, Job>,
     hulls: ExtentIndex<u64>,
+    /// What they change, piece by piece: jobs of interleaved pieces are near each other only by their hulls.
+    pieces: ExtentIndex<u64>,
     waits: BTreeMap<WaitId, Waiting>,
     next: u64,
 }
@@ -100,7 +102,7 @@ impl Queue {
 
     /// Whether a job that has not ended changes bytes of `extent`.
     pub(crate) fn touches(&self, extent: Extent) -> bool {
-        self.hulls.overlapping(extent).any(|(_, job)| overlap(&self.jobs[&JobId(job)].footprint, &[extent]))
+        self.pieces.overlapping(extent).next().is_some()
     }
 
     /// One past the last byte that waiting and started writes bring, and whether a cut is among them.
@@ -116,7 +118,11 @@ impl Queue {
         self.next += 1;
         let footprint = work.footprint();
         assert!(!footprint.is_empty(), "admission makes no job that changes nothing");
-        let blockers = self.follow(&footprint, Follower::Job(id));
+        let mut before: Vec<u64> =
+            footprint.iter().flat_map(|piece| self.pieces.overlapping(*piece)).map(|(_, job)| job).collect();
+        before.sort_unstable();
+        before.dedup();
+        let blockers = self.follow(&before, Follower::Job(id));
         let cuts = matches!(work, Work::Cut { .. });
         let state = if blockers == 0 {
             out.push(Effect::Start { job: id, write, work });
@@ -126,12 +132,19 @@ impl Queue {
         };
         let job = Job { write, state, footprint, cuts, followers: Vec::new() };
         self.hulls.insert(job.hull(), id.0);
+        for piece in &job.footprint {
+            self.pieces.insert(*piece, id.0);
+        }
         self.jobs.insert(id, job);
     }
 
     /// Takes a wait in, behind the jobs that overlap `extent`.
     pub(crate) fn wait(&mut self, wait: WaitId, extent: Extent, out: &mut Vec<Effect>) {
-        let blockers = self.follow(&[extent], Follower::Wait(wait));
+        // Most wait for all of a stripe, which has fewer jobs than pieces.
+        let near = self.hulls.overlapping(extent).map(|(_, job)| job);
+        let before: Vec<u64> =
+            near.filter(|job| overlap(&self.jobs[&JobId(*job)].footprint, extent)).collect();
+        let blockers = self.follow(&before, Follower::Wait(wait));
         if blockers == 0 {
             out.push(Effect::Ready { wait, errno: None });
             return;
@@ -145,6 +158,9 @@ impl Queue {
         let job = self.jobs.remove(&id).expect("a job ends once, after it was started");
         assert_eq!(job.state, JobState::Started, "a job ends after it was started");
         self.hulls.remove(job.hull(), id.0);
+        for piece in &job.footprint {
+            self.pieces.remove(*piece, id.0);
+        }
         for follower in job.followers {
             match follower {
                 Follower::Job(next) => self.unblock_job(next, out),
@@ -154,19 +170,13 @@ impl Queue {
         job.write
     }
 
-    /// Makes `follower` wait for every job that shares bytes with `footprint`; returns how many.
-    fn follow(&mut self, footprint: &[Extent], follower: Follower) -> usize {
-        let (Some(first), Some(last)) = (footprint.first(), footprint.last()) else { return 0 };
-        let near: Vec<u64> = self.hulls.overlapping(first.hull(*last)).map(|(_, job)| job).collect();
-        let mut blockers = 0;
-        for job in near {
-            let job = self.jobs.get_mut(&JobId(job)).expect("the index names jobs that have not ended");
-            if overlap(&job.footprint, footprint) {
-                job.followers.push(follower);
-                blockers += 1;
-            }
+    /// Makes `follower` wait for these jobs; returns how many.
+    fn follow(&mut self, jobs: &[u64], follower: Follower) -> usize {
+        for job in jobs {
+            let job = self.jobs.get_mut(&JobId(*job)).expect("the index names jobs that have not ended");
+            job.followers.push(follower);
         }
-        blockers
+        jobs.len()
     }
 
     fn unblock_job(&mut self, id: JobId, out: &mut Vec<Effect>) {
@@ -195,20 +205,10 @@ impl Queue {
     }
 }
 
-/// Whether two ascending lists of disjoint extents share a byte.
-fn overlap(left: &[Extent], right: &[Extent]) -> bool {
-    let (few, many) = if left.len() <= right.len() { (left, right) } else { (right, left) };
-    let mut rest = many;
-    for extent in few {
-        let skip = rest.partition_point(|other| other.end() <= extent.start());
-        rest = &rest[skip..];
-        match rest.first() {
-            Some(other) if other.overlaps(*extent) => return true,
-            Some(_) => {}
-            None => return false,
-        }
-    }
-    false
+/// Whether `extent` shares a byte with one of these ascending, disjoint extents.
+fn overlap(footprint: &[Extent], extent: Extent) -> bool {
+    let skip = footprint.partition_point(|piece| piece.end() <= extent.start());
+    footprint.get(skip).is_some_and(|piece| piece.overlaps(extent))
 }
 
 #[cfg(test)]
@@ -243,7 +243,7 @@ mod tests {
         queue.ended(JobId(1), None, &mut out);
         assert_eq!(started(&mut out), [3]);
         queue.ended(JobId(3), None, &mut out);
-        assert_eq!((queue.len(), queue.hulls.len()), (0, 0));
+        assert_eq!((queue.len(), queue.hulls.len(), queue.pieces.len()), (0, 0, 0));
     }
 
     #[test]

@@ -69,6 +69,15 @@ pub enum Input {
         /// Sequence number of the lock.
         sn: Sn,
     },
+    /// A write of a hole that leaves the length.
+    Punch {
+        /// Number of the write.
+        write: WriteId,
+        /// Which bytes; not to the end of any file.
+        extent: Extent,
+        /// Sequence number of the lock.
+        sn: Sn,
+    },
     /// Something must not happen before the jobs that touch `extent` and were admitted so far have ended.
     Await {
         /// Number of the wait.
@@ -158,6 +167,10 @@ impl Stripe {
             }
             Input::Hole { write, from, sn } => {
                 let works = admit::admit_hole(&mut self.newest, from, sn);
+                self.submit(write, works, out);
+            }
+            Input::Punch { write, extent, sn } => {
+                let works = admit::admit_punch(&mut self.newest, extent, sn);
                 self.submit(write, works, out);
             }
             Input::Await { wait, extent } => self.queue.wait(wait, extent, out),
