@@ -166,6 +166,17 @@ impl Agent {
         Pending { what: format!("{}: {call}", self.name), answer }
     }
 
+    /// Sends a signal.
+    ///
+    /// # Panics
+    /// When the process has ended.
+    pub fn signal(&self, number: i32) {
+        let process = i32::try_from(locked(&self.child).id()).expect("a process number");
+        // SAFETY: the child has not been waited for, so the number is its own.
+        let sent = unsafe { libc::kill(process, number) };
+        assert_eq!(sent, 0, "{} has ended", self.name);
+    }
+
     /// Ends the process at once, as `kill -9` does, and waits for its end.
     pub fn kill(&self) {
         let mut child = locked(&self.child);

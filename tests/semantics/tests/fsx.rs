@@ -323,6 +323,11 @@ fn the_local_file_system_in_lock_step_agrees_with_an_array() {
     Stage::play(doors, "lock-step on a local file system", |stage| play(stage, 6, turns(false), (true, true)));
 }
 
+/// What the exerciser shall do, and how often, but for mappings.
+const CALLS: &str = "flen = 400000\n[opsize]\nmax = 70000\n[weights]\nread = 5\nwrite = 5\ntruncate = 1\n\
+    close_open = 0.2\nfsync = 0.2\nfdatasync = 0.2\nposix_fallocate = 0.3\nsendfile = 1\nposix_fadvise = 0.2\n\
+    copy_file_range = 1\n";
+
 /// Runs the exerciser behind a door.
 fn exercise(door: Door, configuration: &str) {
     let name = format!("fsx on {door:?}");
@@ -346,12 +351,11 @@ fn exercise(door: Door, configuration: &str) {
 
 #[test]
 fn the_exerciser_finds_nothing_on_a_mount() {
-    exercise(Door::Mount(0), "flen = 400000\n[opsize]\nmax = 70000\n");
+    exercise(Door::Mount(0), &format!("{CALLS}mapread = 2\nmapwrite = 2\ninvalidate = 0.2\n"));
 }
 
 #[test]
 fn the_exerciser_finds_nothing_under_the_preload_library() {
     // Shared mappings are refused there (S19).
-    let without_maps = "flen = 400000\n[opsize]\nmax = 70000\n[weights]\nmapread = 0\nmapwrite = 0\n";
-    exercise(Door::Preload, without_maps);
+    exercise(Door::Preload, &format!("{CALLS}mapread = 0\nmapwrite = 0\n"));
 }
