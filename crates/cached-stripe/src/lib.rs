@@ -131,8 +131,19 @@ pub enum Input {
         /// The number of the message.
         request: RequestId,
     },
-    /// The server has done what [`Effect::Ask`] asked: the stripe is cut. Before [`Input::Finish`], which follows even if the
-    /// session has ended. Not given if the Truncate failed.
+    /// An operation wants a hole in the stripe, whose length stays: as soon as no flush of it is under way the cache forgets it,
+    /// and [`Effect::Ask`] sends the Punch. [`Effect::Void`] if its lock was lost, or if something in it is dirty: that must be
+    /// flushed before, because it may be what ends the file.
+    Punch {
+        /// The operation.
+        operation: OperationId,
+        /// Which bytes; its lock covers them.
+        extent: Extent,
+        /// The number of the message.
+        request: RequestId,
+    },
+    /// The server has done what [`Effect::Ask`] asked: the stripe is cut, or has the hole. Before [`Input::Finish`], which follows even if the
+    /// session has ended. Not given if the request failed.
     Cut {
         /// The operation.
         operation: OperationId,
@@ -223,7 +234,7 @@ pub enum Effect {
         /// The operation.
         operation: OperationId,
     },
-    /// Send this request for an operation on control: a Truncate. The operation goes on with its answer (Done).
+    /// Send this request for an operation on control: a Truncate or Punch. The operation goes on with its answer (Done).
     Ask {
         /// The operation.
         operation: OperationId,

@@ -91,6 +91,7 @@ impl CachedStripe {
             Input::Fetched { operation, extent } => self.fetched(operation, extent, out),
             Input::Look { operation, extent, ahead_bytes } => self.waits.look(operation, extent, ahead_bytes),
             Input::Truncate { operation, length, request } => self.waits.cut(operation, length, request),
+            Input::Punch { operation, extent, request } => self.waits.punch(operation, extent, request),
             Input::Cut { operation } => self.cut(operation),
             Input::Measure { operation } => self.waits.measure(operation, self.cache.last_leaving()),
             Input::Take { job, bytes_max, pieces_max, urgent_only } => {

@@ -33,15 +33,24 @@ struct Look {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Cut {
     operation: OperationId,
-    length: u64,
+    hole: Hole,
     request: RequestId,
 }
 
-/// A truncate that has been sent.
+/// What an operation wants to be zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Hole {
+    /// All from here on: the stripe's new length.
+    Above { length: u64 },
+    /// These bytes; the length stays.
+    Within { extent: Extent },
+}
+
+/// A truncate or punch that has been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Cutting {
     operation: OperationId,
-    /// Where the client's data ended before; 0 when they are lost.
+    /// Where the client's data ended before a truncate; 0 when they are lost.
     end: u64,
     /// The life of the server that was asked.
     epoch: u64,
@@ -75,7 +84,11 @@ impl Waits {
     }
 
     pub(crate) fn cut(&mut self, operation: OperationId, length: u64, request: RequestId) {
-        self.cuts.push(Cut { operation, length, request });
+        self.cuts.push(Cut { operation, hole: Hole::Above { length }, request });
+    }
+
+    pub(crate) fn punch(&mut self, operation: OperationId, extent: Extent, request: RequestId) {
+        self.cuts.push(Cut { operation, hole: Hole::Within { extent }, request });
     }
 
     /// The life of the server that was asked to cut for an operation that has not ended.
@@ -115,18 +128,30 @@ impl CachedStripe {
     /// A flush of the same lock must not arrive after the cut: both have the same number.
     //= protocol.md#I4
     fn try_cut(&mut self, cut: Cut, out: &mut Vec<Effect>) -> bool {
-        let Cut { operation, length, request } = cut;
+        let Cut { operation, hole, request } = cut;
         let Some(sn) = self.sn_of(operation) else {
             out.push(Effect::Void { operation });
             return true;
         };
-        if self.cache.in_flight_above(length) {
-            return false;
-        }
-        let epoch = self.session.as_ref().map_or(0, |session| session.epoch);
-        self.waits.cutting.push(Cutting { operation, end: self.cache.unacknowledged_end(), epoch });
-        self.cache_step(Input::Truncated { length });
-        let message = Message::Truncate { request, resource: self.resource, length, sn };
+        let (resource, epoch) = (self.resource, self.session.as_ref().map_or(0, |session| session.epoch));
+        let message = match hole {
+            Hole::Above { length } if self.cache.in_flight_above(length) => return false,
+            Hole::Above { length } => {
+                self.waits.cutting.push(Cutting { operation, end: self.cache.unacknowledged_end(), epoch });
+                self.cache_step(Input::Truncated { length });
+                Message::Truncate { request, resource, length, sn }
+            }
+            Hole::Within { extent } if self.cache.is_in_flight(extent) => return false,
+            Hole::Within { extent } if !self.cache.unacknowledged(extent).is_empty() => {
+                out.push(Effect::Void { operation });
+                return true;
+            }
+            Hole::Within { extent } => {
+                self.waits.cutting.push(Cutting { operation, end: 0, epoch });
+                self.cache_step(Input::Reclaim { extent });
+                Message::Punch { request, resource, extent, sn }
+            }
+        };
         out.push(Effect::Ask { operation, message });
         true
     }

@@ -117,7 +117,10 @@ impl File {
             HoldMode::Read if access.read => Intent::Read,
             HoldMode::Write if access.write => Intent::ReadThenWrite,
             HoldMode::Read | HoldMode::Write => {
-                return Err(FsError::argument("the file is not open for what the hold would do", libc::EBADF));
+                return Err(FsError::argument(
+                    "the file is not open for what the hold would do",
+                    libc::EBADF,
+                ));
             }
         };
         if extent.end() > FILE_BYTES_MAX {

@@ -14,6 +14,7 @@ mod error;
 mod file;
 mod flush_loop;
 mod hold;
+mod map;
 mod names;
 mod operation;
 mod pages;

@@ -468,6 +468,7 @@ impl FrameSink for ControlSink<'_> {
 fn reply_to(message: &Message) -> Option<RequestId> {
     match message {
         Message::ReadReply { request, .. }
+        | Message::MapReply { request, .. }
         | Message::Done { request, .. }
         | Message::GlimpseReply { request, .. }
         | Message::StatusReply { request, .. } => Some(*request),
@@ -490,6 +491,8 @@ fn reply_to(message: &Message) -> Option<RequestId> {
         | Message::WriteReply { .. }
         | Message::Read { .. }
         | Message::Truncate { .. }
+        | Message::Map { .. }
+        | Message::Punch { .. }
         | Message::Sync { .. }
         | Message::Destroy { .. }
         | Message::Glimpse { .. }

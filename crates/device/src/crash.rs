@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ccpfs_types::Extent;
 
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, Map};
 use crate::memory::Objects;
 use crate::object::ObjectName;
 
@@ -51,6 +51,10 @@ impl Device for CrashDevice {
     fn punch(&self, object: ObjectName, extent: Extent) -> Result<(), DeviceError> {
         self.contents().live.punch(object, extent);
         Ok(())
+    }
+
+    fn map(&self, object: ObjectName, extent: Extent, extents_max: usize) -> Result<Map, DeviceError> {
+        Ok(self.contents().live.map(object, extent, extents_max))
     }
 
     fn truncate(&self, object: ObjectName, length: u64) -> Result<(), DeviceError> {

@@ -24,6 +24,16 @@ pub trait Device: Send + Sync {
     /// Makes the extent read as zeros and gives its space back where possible. Never changes the length.
     fn punch(&self, object: ObjectName, extent: Extent) -> Result<(), DeviceError>;
 
+    /// Where data are within the extent, in at most `extents_max` (not 0) extents. What an older call of `punch` or `truncate`
+    /// has made, or nobody has written, may be called data; data are never called a hole. A device that does not know better calls
+    /// everything up to the end of the object data.
+    fn map(&self, object: ObjectName, extent: Extent, extents_max: usize) -> Result<Map, DeviceError> {
+        let _ = extents_max;
+        let length = self.length(object)?.unwrap_or(0);
+        let data = Extent::new(extent.start(), extent.end().min(length)).into_iter().collect();
+        Ok(Map { data, known_to: extent.end() })
+    }
+
     /// Sets the length in bytes: cuts off, or adds a hole.
     fn truncate(&self, object: ObjectName, length: u64) -> Result<(), DeviceError>;
 
@@ -46,6 +56,15 @@ pub trait Device: Send + Sync {
     fn sync_all(&self) -> Result<(), DeviceError>;
 }
 
+/// Where data are within an extent of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Map {
+    /// What may be other than zeros, in ascending order and disjoint.
+    pub data: Vec<Extent>,
+    /// From the start of the extent to here, what is not named is a hole; the end of the extent if nothing was left out.
+    pub known_to: u64,
+}
+
 impl<D: Device + ?Sized> Device for Arc<D> {
     fn write(&self, object: ObjectName, pieces: &[(u64, &[u8])]) -> Result<(), DeviceError> {
         (**self).write(object, pieces)
@@ -57,6 +76,10 @@ impl<D: Device + ?Sized> Device for Arc<D> {
 
     fn punch(&self, object: ObjectName, extent: Extent) -> Result<(), DeviceError> {
         (**self).punch(object, extent)
+    }
+
+    fn map(&self, object: ObjectName, extent: Extent, extents_max: usize) -> Result<Map, DeviceError> {
+        (**self).map(object, extent, extents_max)
     }
 
     fn truncate(&self, object: ObjectName, length: u64) -> Result<(), DeviceError> {
@@ -95,6 +118,8 @@ pub enum Operation {
     Read,
     /// Making a hole.
     Punch,
+    /// Looking for data.
+    Map,
     /// Changing the length.
     Truncate,
     /// Asking for length or times.
@@ -112,6 +137,7 @@ impl fmt::Display for Operation {
             Operation::Write => "write",
             Operation::Read => "read",
             Operation::Punch => "punch",
+            Operation::Map => "map",
             Operation::Truncate => "truncate",
             Operation::Status => "status",
             Operation::Sync => "sync",

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ccpfs_types::Extent;
 use thiserror::Error;
 
-use crate::device::{Device, DeviceError, Operation};
+use crate::device::{Device, DeviceError, Map, Operation};
 use crate::object::ObjectName;
 
 /// A failure that can be ordered.
@@ -147,6 +147,10 @@ impl<D: Device> Device for FaultyDevice<D> {
 
     fn punch(&self, object: ObjectName, extent: Extent) -> Result<(), DeviceError> {
         self.inner.punch(object, extent)
+    }
+
+    fn map(&self, object: ObjectName, extent: Extent, extents_max: usize) -> Result<Map, DeviceError> {
+        self.inner.map(object, extent, extents_max)
     }
 
     fn truncate(&self, object: ObjectName, length: u64) -> Result<(), DeviceError> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ccpfs_types::Extent;
 
 use crate::descriptors::Descriptors;
-use crate::device::{Device, DeviceError, Operation};
+use crate::device::{Device, DeviceError, Map, Operation};
 use crate::layout::{DeviceOpenError, Layout};
 use crate::object::ObjectName;
 use crate::sys;
@@ -174,6 +174,32 @@ fn punch(file: &File, extent: Extent) -> io::Result<()> {
     }
 }
 
+fn map(file: &File, extent: Extent, extents_max: usize) -> io::Result<Map> {
+    let mut map = Map { data: Vec::new(), known_to: extent.end() };
+    let mut at = extent.start();
+    while at < extent.end() {
+        let start = match sys::seek(file, at, true) {
+            Ok(Some(start)) if start < extent.end() => start.max(at),
+            Ok(_) => break,
+            // A file system that knows no holes.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                map.data.extend(Extent::new(at, extent.end().min(file.metadata()?.len())));
+                break;
+            }
+            Err(error) => return Err(error),
+        };
+        if map.data.len() == extents_max {
+            map.known_to = start;
+            break;
+        }
+        // At the latest, the end of the file.
+        let end = sys::seek(file, start, false)?.unwrap_or(extent.end()).clamp(start + 1, extent.end());
+        map.data.extend(Extent::new(start, end));
+        at = end;
+    }
+    Ok(map)
+}
+
 fn read_full(file: &File, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < buffer.len() {
@@ -213,6 +239,13 @@ impl Device for FileDevice {
     fn punch(&self, object: ObjectName, extent: Extent) -> Result<(), DeviceError> {
         let Some(file) = self.find(object)? else { return Ok(()) };
         punch(&file, extent).map_err(|error| DeviceError::new(Operation::Punch, object, &error))
+    }
+
+    fn map(&self, object: ObjectName, extent: Extent, extents_max: usize) -> Result<Map, DeviceError> {
+        let Some(file) = self.find(object)? else {
+            return Ok(Map { data: Vec::new(), known_to: extent.end() });
+        };
+        map(&file, extent, extents_max).map_err(|error| DeviceError::new(Operation::Map, object, &error))
     }
 
     fn truncate(&self, object: ObjectName, length: u64) -> Result<(), DeviceError> {

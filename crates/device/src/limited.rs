@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ccpfs_types::Extent;
 use thiserror::Error;
 
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, Map};
 use crate::object::ObjectName;
 
 /// How much idle time a device may make up for, so that late wake-ups of sleeping threads do not add up.
@@ -84,6 +84,10 @@ impl<D: Device> Device for LimitedDevice<D> {
 
     fn punch(&self, object: ObjectName, extent: Extent) -> Result<(), DeviceError> {
         self.inner.punch(object, extent)
+    }
+
+    fn map(&self, object: ObjectName, extent: Extent, extents_max: usize) -> Result<Map, DeviceError> {
+        self.inner.map(object, extent, extents_max)
     }
 
     fn truncate(&self, object: ObjectName, length: u64) -> Result<(), DeviceError> {

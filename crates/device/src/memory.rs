@@ -6,11 +6,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use ccpfs_types::Extent;
 
-use crate::device::{Device, DeviceError, Operation};
+use crate::device::{Device, DeviceError, Map, Operation};
 use crate::object::ObjectName;
 
 /// Longest object kept in memory, in bytes; longer ones fail with `EFBIG`.
 const OBJECT_BYTES_MAX: u64 = 1 << 32;
+
+/// Zeros that fill so many bytes, at a multiple of it, are called a hole.
+const BLOCK_BYTES: u64 = 4096;
 
 /// All objects of a device in memory. Holes are zeros that take memory.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +54,31 @@ impl Objects {
         let (start, end) = (extent.start().min(length), extent.end().min(length));
         stored.bytes[start as usize..end as usize].fill(0);
         stored.modified_ns = now_ns();
+    }
+
+    /// Blocks that are nothing but zeros are holes.
+    pub(crate) fn map(&self, object: ObjectName, extent: Extent, extents_max: usize) -> Map {
+        let bytes = self.0.get(&object).map_or(&[][..], |stored| &stored.bytes);
+        let mut map = Map { data: Vec::new(), known_to: extent.end() };
+        let end = extent.end().min(bytes.len() as u64);
+        let mut at = extent.start();
+        while at < end {
+            let next = (at / BLOCK_BYTES + 1).saturating_mul(BLOCK_BYTES).min(end);
+            let block = Extent::new(at, next).expect("a block ends behind its start");
+            if bytes[at as usize..next as usize].iter().any(|byte| *byte != 0) {
+                let full = map.data.len() == extents_max;
+                match map.data.last_mut() {
+                    Some(last) if last.end() == at => *last = last.hull(block),
+                    Some(_) | None if full => {
+                        map.known_to = at;
+                        break;
+                    }
+                    Some(_) | None => map.data.push(block),
+                }
+            }
+            at = next;
+        }
+        map
     }
 
     pub(crate) fn truncate(&mut self, object: ObjectName, length: u64) -> Result<(), DeviceError> {
@@ -121,6 +149,10 @@ impl Device for MemoryDevice {
     fn punch(&self, object: ObjectName, extent: Extent) -> Result<(), DeviceError> {
         self.objects().punch(object, extent);
         Ok(())
+    }
+
+    fn map(&self, object: ObjectName, extent: Extent, extents_max: usize) -> Result<Map, DeviceError> {
+        Ok(self.objects().map(object, extent, extents_max))
     }
 
     fn truncate(&self, object: ObjectName, length: u64) -> Result<(), DeviceError> {

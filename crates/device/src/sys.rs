@@ -52,6 +52,18 @@ pub(crate) fn punch(file: &File, offset: u64, length: u64) -> io::Result<()> {
     checked(|| unsafe { libc::fallocate(file.as_raw_fd(), mode, start, length) as isize }).map(drop)
 }
 
+/// The first byte at or after `offset` that belongs to data, or to a hole; `None` if there is none before the end of the file.
+pub(crate) fn seek(file: &File, offset: u64, data: bool) -> io::Result<Option<u64>> {
+    let start = position(offset)?;
+    let whence = if data { libc::SEEK_DATA } else { libc::SEEK_HOLE };
+    // SAFETY: a plain system call on an open descriptor. It moves a position that nothing here uses.
+    match checked(|| unsafe { libc::lseek(file.as_raw_fd(), start, whence) as isize }) {
+        Ok(found) => Ok(u64::try_from(found).ok()),
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Writes everything of the file system that holds `file` to its device.
 pub(crate) fn sync_file_system(file: &File) -> io::Result<()> {
     // SAFETY: a plain system call on an open descriptor.

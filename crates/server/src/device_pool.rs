@@ -1,8 +1,9 @@
 //! The threads that talk to a shard's device: tasks in, outcomes back. Device calls block; the shard thread never makes one.
 
-use ccpfs_device::{Device, DeviceError, ObjectName};
+use ccpfs_device::{Device, DeviceError, Map, ObjectName};
 use ccpfs_shard::{Measure, Part, TaskId, TaskResult};
 use ccpfs_transport::{Buffer, Waker};
+use ccpfs_types::limits::MAP_EXTENTS_MAX;
 use ccpfs_types::{Extent, ResourceId};
 use std::collections::VecDeque;
 use std::io;
@@ -36,6 +37,7 @@ pub(crate) enum Call {
     Cut { resource: ResourceId, holes: Vec<Extent>, length: Option<u64> },
     Read { resource: ResourceId, offset: u64, buffer: Buffer },
     Measure { resource: ResourceId },
+    Map { resource: ResourceId, extent: Extent },
     Sync { resources: Vec<ResourceId> },
     Remove { resources: Vec<ResourceId> },
 }
@@ -247,6 +249,10 @@ fn execute(device: &dyn Device, failures: &Failures, task: Task) -> Done {
             })
         }
         Call::Measure { resource } => failures.guard(|| measure(device, resource)).map(TaskResult::Measured),
+        Call::Map { resource, extent } => failures.guard(|| {
+            let Map { data, known_to } = device.map(object_name(resource), extent, MAP_EXTENTS_MAX)?;
+            Ok(TaskResult::Mapped { data, known_to })
+        }),
         Call::Sync { resources } => {
             failures.guard(|| resources.iter().try_for_each(|id| device.sync(object_name(*id)))).map(done)
         }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use ccpfs_device::{Device, DeviceError, MemoryDevice, ObjectName};
+use ccpfs_device::{Device, DeviceError, Map, MemoryDevice, ObjectName};
 use ccpfs_types::{Extent, LockMode};
 use ccpfs_wire::{LockRef, Message, Status, WritePiece};
 use std::sync::{Arc, Condvar, Mutex};
@@ -69,6 +69,10 @@ impl Device for GateDevice {
 
     fn punch(&self, object: ObjectName, extent: Extent) -> Result<(), DeviceError> {
         self.inner.punch(object, extent)
+    }
+
+    fn map(&self, object: ObjectName, extent: Extent, extents_max: usize) -> Result<Map, DeviceError> {
+        self.inner.map(object, extent, extents_max)
     }
 
     fn truncate(&self, object: ObjectName, length: u64) -> Result<(), DeviceError> {

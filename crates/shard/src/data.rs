@@ -96,6 +96,24 @@ impl DataService {
         self.step(resource, Input::Hole { write: WriteId(id), from: length, sn }, turn);
     }
 
+    /// Takes a hole that leaves the length.
+    pub(crate) fn punch(
+        &mut self,
+        reply: ReplyTo,
+        resource: ResourceId,
+        (extent, sn): (Extent, Sn),
+        turn: &mut Turn<'_>,
+    ) {
+        let id = self.begin(Operation::Truncate { reply });
+        self.step(resource, Input::Punch { write: WriteId(id), extent, sn }, turn);
+    }
+
+    /// Takes a question for the map of a stripe: behind what was admitted before, as a read.
+    pub(crate) fn map(&mut self, reply: ReplyTo, resource: ResourceId, extent: Extent, turn: &mut Turn<'_>) {
+        let id = self.begin(Operation::Map { reply, resource, extent });
+        self.wait(id, resource, extent, turn);
+    }
+
     /// Takes a read of at most [`ccpfs_types::limits::READ_BYTES_MAX`] bytes.
     pub(crate) fn read(&mut self, reply: ReplyTo, resource: ResourceId, extent: Extent, turn: &mut Turn<'_>) {
         self.counters.reads += 1;
@@ -272,6 +290,10 @@ impl DataService {
                 let work = Work::Read { resource: *resource, extent: *extent };
                 turn.out.push(Effect::Start { task: TaskId(id), work, urgent: true });
             }
+            Some(Operation::Map { resource, extent, .. }) => {
+                let work = Work::Map { resource: *resource, extent: *extent };
+                turn.out.push(Effect::Start { task: TaskId(id), work, urgent: true });
+            }
             Some(Operation::Sync { stripes, errno: first, .. }) => {
                 *first = first.or(errno);
                 *stripes -= 1;
@@ -316,6 +338,7 @@ impl DataService {
             Some(
                 Operation::Write { .. }
                 | Operation::Truncate { .. }
+                | Operation::Map { .. }
                 | Operation::Read { .. }
                 | Operation::Measure { .. },
             )

@@ -94,7 +94,7 @@ pub enum Input {
 }
 
 /// How a device task ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TaskResult {
     /// A write, cut, sync or removal is done.
     Done,
@@ -107,6 +107,13 @@ pub enum TaskResult {
     },
     /// A measurement is done.
     Measured(Measure),
+    /// A map is done.
+    Mapped {
+        /// What may be other than zeros, in ascending order and disjoint, within the extent asked for.
+        data: Vec<Extent>,
+        /// How far this reaches.
+        known_to: u64,
+    },
     /// The task failed.
     Failed {
         /// `errno` of Linux.
@@ -146,6 +153,13 @@ pub enum Work {
     Measure {
         /// The stripe.
         resource: ResourceId,
+    },
+    /// Find out where data are, in at most [`ccpfs_types::limits::MAP_EXTENTS_MAX`] extents; ends with [`TaskResult::Mapped`].
+    Map {
+        /// The stripe.
+        resource: ResourceId,
+        /// Which bytes.
+        extent: Extent,
     },
     /// Make durable what has been written; ends with [`TaskResult::Done`].
     Sync {

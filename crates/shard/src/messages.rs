@@ -8,7 +8,7 @@
 use crate::data::Flush;
 use crate::errno::{EFBIG, EINVAL, ESTALE};
 use crate::interface::{BulkRef, Effect, Note, Parting, bulk_bytes};
-use crate::operations::{ReplyTo, done, unread};
+use crate::operations::{ReplyTo, done, unmapped, unread};
 use crate::overdue::Debt;
 use crate::services::{Services, Turn};
 use alloc::collections::BTreeMap;
@@ -35,6 +35,8 @@ fn allowed(message: &Message) -> Allowed {
         Message::Enqueue { .. }
         | Message::Read { .. }
         | Message::Truncate { .. }
+        | Message::Punch { .. }
+        | Message::Map { .. }
         | Message::Sync { .. }
         | Message::Destroy { .. }
         | Message::Glimpse { .. }
@@ -55,6 +57,7 @@ fn allowed(message: &Message) -> Allowed {
         | Message::GlimpseAsk { .. }
         | Message::WriteReply { .. }
         | Message::ReadReply { .. }
+        | Message::MapReply { .. }
         | Message::Done { .. }
         | Message::GlimpseReply { .. }
         | Message::StatusReply { .. } => Allowed::Never,
@@ -145,6 +148,10 @@ impl Services {
             Message::Truncate { request, resource, length, sn } => {
                 self.truncate(to(request), resource, length, sn, turn);
             }
+            Message::Punch { request, resource, extent, sn } => {
+                self.punch(to(request), resource, (extent, sn), turn);
+            }
+            Message::Map { request, resource, extent } => self.map(to(request), resource, extent, turn),
             Message::Sync { request, resources } => self.data.sync(to(request), resources, turn),
             Message::Destroy { request, resources } => self.destroy(to(request), resources, turn),
             Message::Glimpse { request, resource } => self.glimpse(to(request), resource, turn),
@@ -159,6 +166,7 @@ impl Services {
             | Message::GlimpseAsk { .. }
             | Message::WriteReply { .. }
             | Message::ReadReply { .. }
+            | Message::MapReply { .. }
             | Message::Done { .. }
             | Message::GlimpseReply { .. }
             | Message::StatusReply { .. } => unreachable!("turned away above"),
@@ -227,6 +235,38 @@ impl Services {
         match refused {
             Some(errno) => turn.send(reply.client, reply.channel, done(reply, Some(errno))),
             None => self.data.truncate(reply, resource, length, sn, turn),
+        }
+    }
+
+    fn punch(
+        &mut self,
+        reply: ReplyTo,
+        resource: ResourceId,
+        (extent, sn): (Extent, Sn),
+        turn: &mut Turn<'_>,
+    ) {
+        let refused = if extent.end() > FILE_BYTES_MAX {
+            Some(EFBIG)
+        } else {
+            self.locks.may_write(resource, extent, sn).err()
+        };
+        match refused {
+            Some(errno) => turn.send(reply.client, reply.channel, done(reply, Some(errno))),
+            None => self.data.punch(reply, resource, (extent, sn), turn),
+        }
+    }
+
+    fn map(&mut self, reply: ReplyTo, resource: ResourceId, extent: Extent, turn: &mut Turn<'_>) {
+        let refused = if self.locks.is_destroyed(resource) {
+            Some(ESTALE)
+        } else if extent.end() > FILE_BYTES_MAX {
+            Some(EINVAL)
+        } else {
+            None
+        };
+        match refused {
+            Some(errno) => turn.send(reply.client, reply.channel, unmapped(reply, errno)),
+            None => self.data.map(reply, resource, extent, turn),
         }
     }
 

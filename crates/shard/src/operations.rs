@@ -27,8 +27,14 @@ pub(crate) enum Operation {
         releases: Vec<LockRef>,
         bulk: Option<BulkRef>,
     },
+    /// Or a hole.
     Truncate {
         reply: ReplyTo,
+    },
+    Map {
+        reply: ReplyTo,
+        resource: ResourceId,
+        extent: Extent,
     },
     Read {
         reply: ReplyTo,
@@ -65,7 +71,7 @@ pub(crate) fn status(errno: Option<i32>) -> Status {
     }
 }
 
-/// The answer to a truncate, a sync, or a destroy.
+/// The answer to a truncate, a hole, a sync, or a destroy.
 pub(crate) fn done(reply: ReplyTo, errno: Option<i32>) -> Message {
     Message::Done { request: reply.request, status: status(errno) }
 }
@@ -78,6 +84,12 @@ pub(crate) fn written(reply: ReplyTo, errno: Option<i32>) -> Message {
 /// The answer to a read that brings no data.
 pub(crate) fn unread(reply: ReplyTo, errno: i32) -> Message {
     Message::ReadReply { request: reply.request, status: Status::Errno(errno), stripe_bytes: 0 }
+}
+
+/// The answer to a question for a map that brings none.
+pub(crate) fn unmapped(reply: ReplyTo, errno: i32) -> Message {
+    let status = Status::Errno(errno);
+    Message::MapReply { request: reply.request, status, data: Vec::new(), known_to: 0 }
 }
 
 /// A list of locks by resource, as the lock table takes it.

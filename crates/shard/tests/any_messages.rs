@@ -86,7 +86,12 @@ impl Random {
                 (Channel::Bulk, Message::Write { request, urgent, pieces, releases })
             }
             460..500 => (Channel::Control, Message::Read { request, resource, extent: self.extent() }),
-            500..530 => {
+            500..510 => {
+                let (extent, sn) = (self.extent(), self.sn());
+                (Channel::Control, Message::Punch { request, resource, extent, sn })
+            }
+            510..515 => (Channel::Control, Message::Map { request, resource, extent: self.extent() }),
+            515..530 => {
                 let (length, sn) = (self.number(), self.sn());
                 (Channel::Control, Message::Truncate { request, resource, length, sn })
             }
@@ -163,6 +168,7 @@ impl World {
             Work::Read { extent, .. } => {
                 TaskResult::Read { bytes: self.random.below(extent.length() + 1), stripe_bytes: 7 }
             }
+            Work::Map { extent, .. } => TaskResult::Mapped { data: Vec::from([extent]), known_to: extent.end() },
             Work::Measure { .. } => {
                 TaskResult::Measured(Measure { length_bytes: self.random.number(), modified_ns: 1 })
             }

@@ -20,6 +20,8 @@ pub const FLUSH_EXTENTS_MAX: usize = 1024;
 pub const RELEASES_MAX: usize = 4096;
 /// Most data asked for by one read RPC.
 pub const READ_BYTES_MAX: u64 = 4 << 20;
+/// Most extents in one answer to a question for the map of a stripe.
+pub const MAP_EXTENTS_MAX: usize = 1024;
 /// Locks a client keeps per resource before it gives back the least recently used ones.
 pub const LOCKS_PER_RESOURCE_MAX: usize = 8192;
 /// Requests that may wait for one resource; more are refused.
@@ -39,4 +41,5 @@ const _: () = assert!(
     FLUSH_EXTENTS_MAX * FLUSH_EXTENT_BYTES + RELEASES_MAX * RELEASE_BYTES < MESSAGE_BYTES_MAX as usize
 );
 const _: () = assert!(FLUSH_BYTES_MAX <= BULK_BYTES_MAX as u64);
+const _: () = assert!(MAP_EXTENTS_MAX * 16 < MESSAGE_BYTES_MAX as usize / 2);
 const _: () = assert!(READ_BYTES_MAX <= BULK_BYTES_MAX as u64);

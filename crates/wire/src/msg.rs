@@ -339,7 +339,7 @@ messages! {
         /// The stripes.
         resources: Vec<ResourceId>,
     }
-    /// Control: answers [`Message::Truncate`], [`Message::Sync`] and [`Message::Destroy`].
+    /// Control: answers [`Message::Truncate`], [`Message::Punch`], [`Message::Sync`] and [`Message::Destroy`].
     36 Done {
         /// The number of the request.
         request: RequestId,
@@ -388,5 +388,36 @@ messages! {
         names: Vec<String>,
         /// Values, in the same order.
         values: Vec<u64>,
+    }
+    /// Control: where are data, and where are holes? Requires a PR or PW lock.
+    42 Map {
+        /// Comes back in the answer.
+        request: RequestId,
+        /// The stripe.
+        resource: ResourceId,
+        /// Which of its bytes.
+        extent: Extent,
+    }
+    /// Control: there.
+    43 MapReply {
+        /// The number of the request.
+        request: RequestId,
+        /// Ok, or why not known.
+        status: Status,
+        /// What may be other than zeros, in ascending order, disjoint; at most [`ccpfs_types::limits::MAP_EXTENTS_MAX`].
+        data: Vec<Extent>,
+        /// How far the answer reaches: from the start of the extent to here, what is not named is a hole.
+        known_to: u64,
+    }
+    /// Control: makes a hole, and leaves the length. Requires a PW lock on it.
+    44 Punch {
+        /// Comes back in the answer.
+        request: RequestId,
+        /// The stripe.
+        resource: ResourceId,
+        /// Which bytes are zeros from now on.
+        extent: Extent,
+        /// Sequence number of the lock: the hole is a write.
+        sn: Sn,
     }
 }

@@ -14,6 +14,7 @@ mod flush;
 mod stripe;
 #[cfg(test)]
 mod tests;
+mod unacknowledged;
 
 pub use budget::{Budget, Verdict};
 pub use stripe::{BarrierId, Effect, Input, JobId, Readable, Stripe};

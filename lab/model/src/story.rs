@@ -116,6 +116,9 @@ fn frame(frame: &Frame) -> String {
             format!("Truncate stripe {} to {length} {}", resource.stripe, short(*sn))
         }
         Message::Denied { .. }
+        | Message::Map { .. }
+        | Message::MapReply { .. }
+        | Message::Punch { .. }
         | Message::GlimpseAsk { .. }
         | Message::GlimpseTell { .. }
         | Message::WriteReply { .. }

@@ -7,6 +7,7 @@ pub(crate) const WRITE: &str = "crates/client/src/write.rs";
 pub(crate) const READ: &str = "crates/client/src/read.rs";
 pub(crate) const SHARED: &str = "crates/client/src/shared.rs";
 pub(crate) const SESSION: &str = "crates/client/src/session.rs";
+pub(crate) const MAP: &str = "crates/client/src/map.rs";
 pub(crate) const BACKGROUND: &str = "crates/client/src/background.rs";
 pub(crate) const ACQUIRE: &str = "crates/dlm/src/client/acquire.rs";
 pub(crate) const CANCEL: &str = "crates/dlm/src/client/revoke.rs";
@@ -26,9 +27,9 @@ pub(crate) const DEVICE: &str = "crates/device/src/file.rs";
 
 /// Every place.
 #[cfg(test)]
-const ALL: [&str; 20] = [
-    WRITE, READ, SHARED, SESSION, BACKGROUND, ACQUIRE, CANCEL, CACHE, FLUSH, WAIT, STRIPE, MESSAGES, CLIENTS,
-    DATA, GLIMPSE, OVERDUE, TRIMMING, GRANT, ADMIT, DEVICE,
+const ALL: [&str; 21] = [
+    WRITE, READ, MAP, SHARED, SESSION, BACKGROUND, ACQUIRE, CANCEL, CACHE, FLUSH, WAIT, STRIPE, MESSAGES,
+    CLIENTS, DATA, GLIMPSE, OVERDUE, TRIMMING, GRANT, ADMIT, DEVICE,
 ];
 
 /// Where it is decided that a message is sent.
@@ -36,13 +37,17 @@ pub(crate) const fn sender(message: &Message) -> &'static str {
     match message {
         Message::Enqueue { .. } => ACQUIRE,
         Message::RevokeAck { .. } | Message::Convert { .. } | Message::Release { .. } => CANCEL,
-        Message::GlimpseTell { .. } | Message::Truncate { .. } => WAIT,
+        Message::GlimpseTell { .. } | Message::Truncate { .. } | Message::Punch { .. } => WAIT,
         Message::Write { .. } => FLUSH,
         Message::Read { .. } => READ,
+        Message::Map { .. } => MAP,
         Message::Glimpse { .. } | Message::Sync { .. } | Message::Destroy { .. } => SHARED,
         Message::Grant { .. } | Message::Denied { .. } | Message::Revoke { .. } => GRANT,
         Message::GlimpseAsk { .. } | Message::GlimpseReply { .. } => GLIMPSE,
-        Message::WriteReply { .. } | Message::ReadReply { .. } | Message::Done { .. } => DATA,
+        Message::WriteReply { .. }
+        | Message::ReadReply { .. }
+        | Message::MapReply { .. }
+        | Message::Done { .. } => DATA,
         Message::Hello { .. }
         | Message::Welcome { .. }
         | Message::Refused { .. }
@@ -61,6 +66,7 @@ pub(crate) const fn receiver(message: &Message) -> &'static str {
         Message::Grant { .. }
         | Message::Denied { .. }
         | Message::ReadReply { .. }
+        | Message::MapReply { .. }
         | Message::Done { .. }
         | Message::GlimpseReply { .. }
         | Message::Hello { .. }
@@ -77,6 +83,8 @@ pub(crate) const fn receiver(message: &Message) -> &'static str {
         | Message::Write { .. }
         | Message::Read { .. }
         | Message::Truncate { .. }
+        | Message::Map { .. }
+        | Message::Punch { .. }
         | Message::Sync { .. }
         | Message::Destroy { .. }
         | Message::Glimpse { .. }

@@ -141,6 +141,9 @@ impl Writer {
             | Message::Read { request, .. }
             | Message::ReadReply { request, .. }
             | Message::Truncate { request, .. }
+            | Message::Map { request, .. }
+            | Message::MapReply { request, .. }
+            | Message::Punch { request, .. }
             | Message::Sync { request, .. }
             | Message::Destroy { request, .. }
             | Message::Done { request, .. }
@@ -252,7 +255,8 @@ impl Writer {
             Message::WriteReply { request, status: how } | Message::Done { request, status: how } => {
                 words([name, request.to_string(), status(*how)])
             }
-            Message::Read { request, resource, extent: wanted } => {
+            Message::Read { request, resource, extent: wanted }
+            | Message::Map { request, resource, extent: wanted } => {
                 words([name, request.to_string(), of(resource), extent(*wanted)])
             }
             Message::ReadReply { request, status: how, stripe_bytes } => {
@@ -263,6 +267,14 @@ impl Writer {
             Message::Truncate { request, resource, length, sn: number } => {
                 let to = format!("to {} {}", size(*length), sn(*number));
                 words([name, request.to_string(), of(resource), to])
+            }
+            Message::Punch { request, resource, extent: hole, sn: number } => {
+                words([name, request.to_string(), of(resource), extent(*hole), sn(*number)])
+            }
+            Message::MapReply { request, status: how, data, known_to } => {
+                let data: Vec<String> = data.iter().map(|part| extent(*part)).collect();
+                let known = format!("known to {}", size(*known_to));
+                words([name, request.to_string(), status(*how), data.join(" "), known])
             }
             Message::Sync { request, resources } | Message::Destroy { request, resources } => {
                 let stripes: Vec<String> = resources.iter().map(of).filter(|text| !text.is_empty()).collect();

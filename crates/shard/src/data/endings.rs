@@ -2,7 +2,7 @@
 
 use super::{DataService, StripeJob};
 use crate::interface::{Effect, Measure, Note, TaskId, TaskResult};
-use crate::operations::{Operation, ReplyTo, done, unread};
+use crate::operations::{Operation, ReplyTo, done, unmapped, unread};
 use crate::services::{Todo, Turn};
 use ccpfs_extent_cache::Input;
 use ccpfs_wire::{Message, Status};
@@ -16,6 +16,7 @@ impl DataService {
         }
         match self.operations.remove(&task.0) {
             Some(Operation::Read { reply, .. }) => self.read_ended(task, reply, result, turn),
+            Some(Operation::Map { reply, .. }) => map_ended(reply, result, turn),
             Some(Operation::Measure { glimpse, resource, pending_end }) => {
                 // What came while the device measured, and is still on its way, counts as well: part of it may have been seen.
                 let came_since = self.stripes.get(&resource).map_or(0, |stripe| stripe.pending_end().0);
@@ -68,6 +69,7 @@ impl DataService {
             }
             Some(
                 Operation::Read { .. }
+                | Operation::Map { .. }
                 | Operation::Sync { .. }
                 | Operation::Destroy { .. }
                 | Operation::Measure { .. },
@@ -89,9 +91,25 @@ impl DataService {
                 }
             }
             TaskResult::Failed { errno } => turn.send(to, channel, unread(reply, errno)),
-            TaskResult::Done | TaskResult::Measured(_) => unreachable!("a read ends as a read"),
+            TaskResult::Done | TaskResult::Measured(_) | TaskResult::Mapped { .. } => {
+                unreachable!("a read ends as a read")
+            }
         }
     }
+}
+
+fn map_ended(reply: ReplyTo, result: TaskResult, turn: &mut Turn<'_>) {
+    let ReplyTo { client, channel, request } = reply;
+    let message = match result {
+        TaskResult::Mapped { data, known_to } => {
+            Message::MapReply { request, status: Status::Ok, data, known_to }
+        }
+        TaskResult::Failed { errno } => unmapped(reply, errno),
+        TaskResult::Done | TaskResult::Measured(_) | TaskResult::Read { .. } => {
+            unreachable!("a map ends as a map")
+        }
+    };
+    turn.send(client, channel, message);
 }
 
 /// The error of a task that has no other result.
@@ -99,7 +117,7 @@ fn finished(result: TaskResult) -> Option<i32> {
     match result {
         TaskResult::Done => None,
         TaskResult::Failed { errno } => Some(errno),
-        TaskResult::Read { .. } | TaskResult::Measured(_) => {
+        TaskResult::Read { .. } | TaskResult::Measured(_) | TaskResult::Mapped { .. } => {
             unreachable!("writes, cuts, syncs and removals have no result")
         }
     }
@@ -112,6 +130,8 @@ fn measured(result: TaskResult, pending_end: u64) -> Result<Measure, i32> {
             Ok(Measure { length_bytes: measure.length_bytes.max(pending_end), ..measure })
         }
         TaskResult::Failed { errno } => Err(errno),
-        TaskResult::Done | TaskResult::Read { .. } => unreachable!("a measurement ends as a measurement"),
+        TaskResult::Done | TaskResult::Read { .. } | TaskResult::Mapped { .. } => {
+            unreachable!("a measurement ends as a measurement")
+        }
     }
 }

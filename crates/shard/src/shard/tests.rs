@@ -503,7 +503,7 @@ fn shadowed_by_a_failed_write(fails_first: bool) -> World {
     let write = task(&world.flush(B, extent(0, 10), new.sn, &[], 5));
     let failed = TaskResult::Failed { errno: 28 };
     if fails_first {
-        world.ended(write, failed);
+        world.ended(write, failed.clone());
     }
     let flushed = world.flush(A, extent(0, 10), old.sn, &[], 6);
     assert_eq!(told(&flushed, A), ["WriteReply"], "a newer write stands for it");
