@@ -21,7 +21,7 @@ fn hull(pieces: &[(Extent, Sn)]) -> Option<Extent> {
 }
 
 impl Stripe {
-    pub(super) fn flush(&mut self, lock: LockId, cancel: Cancel, out: &mut Vec<Effect>) {
+    pub(super) fn flush(&mut self, lock: LockId, cancel: Cancel, urgent: bool, out: &mut Vec<Effect>) {
         if cancel.release {
             self.forget_clean(cancel.extent, cancel.sn, out);
             // What a voluntary flush is sending just now goes for good.
@@ -31,17 +31,23 @@ impl Stripe {
             });
         }
         self.stalled = false;
+        // A lock that was lowered before may be given back now: only the later counts.
+        self.cancels.remove(&lock);
+        self.urgent.remove(&lock);
         // Nobody else's data or barrier is any nearer to its end by this: a client may have thousands of locks to give back.
         if self.is_quiet(&cancel) {
             self.finish(lock, &cancel, out);
         } else {
             self.cancels.insert(lock, cancel);
+            if urgent {
+                self.urgent.insert(lock);
+            }
         }
     }
 
     /// Whether a canceled lock waits for dirty data that could be sent now.
     pub(super) fn has_urgent(&self) -> bool {
-        self.cancels.values().filter(|cancel| cancel.urgent).any(|cancel| {
+        self.urgent.iter().filter_map(|lock| self.cancels.get(lock)).any(|cancel| {
             self.dirty
                 .within(cancel.extent)
                 .any(|(part, sn)| sn <= cancel.sn && !self.in_flight.gaps(part).is_empty())
@@ -58,10 +64,10 @@ impl Stripe {
     ) {
         let mut pieces: Vec<(Extent, Sn)> = Vec::new();
         let mut room = bytes_max;
-        let cancels: Vec<(LockId, Cancel)> =
-            self.cancels.iter().map(|(lock, c)| (*lock, c.clone())).collect();
-        for (_, cancel) in cancels.iter().filter(|(_, cancel)| cancel.urgent) {
-            self.collect(cancel.extent, cancel.sn, &mut room, pieces_max, &mut pieces);
+        let urgent = self.urgent.iter().filter_map(|lock| self.cancels.get(lock));
+        let urgent: Vec<(Extent, Sn)> = urgent.map(|cancel| (cancel.extent, cancel.sn)).collect();
+        for (extent, sn) in urgent {
+            self.collect(extent, sn, &mut room, pieces_max, &mut pieces);
             if room == 0 || pieces.len() >= pieces_max {
                 break;
             }
@@ -83,7 +89,8 @@ impl Stripe {
             joined
         });
         for (extent, sn) in &pieces {
-            let leaving = cancels.iter().any(|(_, c)| c.release && *sn <= c.sn && c.extent.contains(*extent));
+            let leaving =
+                self.cancels.values().any(|c| c.release && *sn <= c.sn && c.extent.contains(*extent));
             let state = if leaving { State::Leaving } else { State::Flushing };
             self.cache.insert(*extent, Tag { sn: *sn, state });
             self.in_flight.insert(*extent, *sn);
@@ -171,6 +178,7 @@ impl Stripe {
             self.cancels.iter().filter(|(_, c)| c.travels_with == Some(job)).map(|(lock, _)| *lock).collect();
         for lock in traveled {
             self.cancels.remove(&lock);
+            self.urgent.remove(&lock);
             out.push(Effect::Flushed { lock, released: true });
         }
         if let Some(within) = hull(&pieces) {
@@ -203,9 +211,10 @@ impl Stripe {
             self.dirty.insert(part, sn);
             self.stalled = true;
             // A lock that is lowered waits for its readers to end, and then goes with its data: no flush after the other.
-            for cancel in self.cancels.values_mut() {
-                cancel.urgent &= cancel.release || sn > cancel.sn || !cancel.extent.overlaps(part);
-            }
+            let cancels = &self.cancels;
+            self.urgent.retain(|lock| {
+                cancels.get(lock).is_some_and(|c| c.release || sn > c.sn || !c.extent.overlaps(part))
+            });
         }
         self.cache.update(extent, |tag| match tag.state {
             State::Flushing | State::Leaving => None,
@@ -253,6 +262,7 @@ impl Stripe {
         let done: Vec<LockId> = quiet.map(|(lock, _)| *lock).collect();
         for lock in done {
             let cancel = self.cancels.remove(&lock).expect("just found");
+            self.urgent.remove(&lock);
             self.finish(lock, &cancel, out);
         }
         // A barrier with an error does not wait for data that nobody tries to send.

@@ -1,6 +1,6 @@
 //! The state of one cached stripe and everything that can happen to it.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use ccpfs_types::{Extent, ExtentMap, LockId, Sn};
 
@@ -173,7 +173,6 @@ pub(super) struct Cancel {
     pub(super) extent: Extent,
     pub(super) sn: Sn,
     pub(super) release: bool,
-    pub(super) urgent: bool,
     /// The job that the release travels with.
     pub(super) travels_with: Option<JobId>,
 }
@@ -195,6 +194,8 @@ pub struct Stripe {
     pub(super) in_flight: ExtentMap<Sn>,
     pub(super) jobs: BTreeMap<JobId, Vec<(Extent, Sn)>>,
     pub(super) cancels: BTreeMap<LockId, Cancel>,
+    /// Those among them that somebody waits for.
+    pub(super) urgent: BTreeSet<LockId>,
     pub(super) barriers: BTreeMap<BarrierId, Barrier>,
     /// A voluntary flush failed: no other one until somebody asks for it.
     pub(super) stalled: bool,
@@ -224,12 +225,12 @@ impl Stripe {
                 }
             }
             Input::Flush { lock, extent, sn, release, urgent } => {
-                let cancel = Cancel { extent, sn, release, urgent, travels_with: None };
-                self.flush(lock, cancel, out);
+                let cancel = Cancel { extent, sn, release, travels_with: None };
+                self.flush(lock, cancel, urgent, out);
             }
             Input::Hurry { lock } => {
-                if let Some(cancel) = self.cancels.get_mut(&lock) {
-                    cancel.urgent = true;
+                if self.cancels.contains_key(&lock) {
+                    self.urgent.insert(lock);
                 }
             }
             Input::Take { job, bytes_max, pieces_max, urgent_only } => {
