@@ -130,7 +130,9 @@ fn open_in_namespace(at: c_int, path: &CStr, flags: c_int, mode: mode_t, links: 
     let exclusive = flags & libc::O_EXCL != 0;
     let create = flags & libc::O_CREAT != 0;
     for _ in 0..ATTEMPTS {
-        match stat_at(at, path, flags) {
+        // An exclusive creation does not follow a link, wherever it leads.
+        let looked = if create && exclusive { flags | libc::O_NOFOLLOW } else { flags };
+        match stat_at(at, path, looked) {
             Ok(_) if create && exclusive => return Err(libc::EEXIST),
             Ok(found) if !is_shaped_like_a_stub(&found) => {
                 return checked(open_plain(at, path, flags, mode)).map(entered_plain);

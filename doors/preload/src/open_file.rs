@@ -243,11 +243,6 @@ impl OpenFile {
         self.lock_fd.store(opened, Ordering::Release);
         Ok(opened)
     }
-
-    /// Forgets the hidden descriptor, which a forked child has closed.
-    fn forget_lock_fd(&self) {
-        self.lock_fd.store(-1, Ordering::Release);
-    }
 }
 
 /// Why a file could not be attached.
@@ -280,11 +275,10 @@ pub(crate) fn attach(fd: c_int, access: Access) -> Result<File, AttachError> {
     client.attach(stub, access).map_err(AttachError::File)
 }
 
-/// Hidden lock descriptors are gone: after a fork, in the child.
-pub(crate) fn forget_all_locks() {
-    for fd in table::known(0, c_int::MAX) {
-        if let Some(file) = table::find_always(fd) {
-            file.forget_lock_fd();
-        }
-    }
+/// The hidden descriptors that carry locks.
+pub(crate) fn lock_descriptors() -> Vec<c_int> {
+    table::known(0, c_int::MAX)
+        .filter_map(|fd| table::find_always(fd).map(|file| file.lock_fd.load(Ordering::Acquire)))
+        .filter(|fd| *fd >= 0)
+        .collect()
 }

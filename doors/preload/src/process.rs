@@ -46,13 +46,14 @@ pub(crate) extern "C" fn after_fork_in_parent() {
 /// parent, and files are attached anew when they are used.
 pub(crate) extern "C" fn after_fork_in_child() {
     session::after_fork_in_child();
+    // Locks of open file descriptions are shared with the parent, and so are the descriptors that carry them.
+    let carry_locks = crate::open_file::lock_descriptors();
     for fd in table::known(0, c_int::MAX) {
-        if table::is_internal(fd) {
+        if table::is_internal(fd) && !carry_locks.contains(&fd) {
             table::remove(fd);
             real::close_plain(fd);
         }
     }
-    crate::open_file::forget_all_locks();
 }
 
 /// Forks in a way that calls no handlers.

@@ -341,6 +341,12 @@ pub(crate) unsafe fn reopen_stream(path: *const c_char, mode: *const c_char, str
     let is_standard = standard_variable(former)
         // SAFETY: reading the C library's variable.
         .filter(|(variable, index)| unsafe { **variable } == stream || ORIGINAL[*index].load(Ordering::Acquire) == stream);
+    if let (Some(own), None) = (known, &is_standard)
+        && fd >= 0
+    {
+        // SAFETY: the stream is one of ours.
+        return unsafe { reuse_stream(stream, own, fd, flags) };
+    }
     if fd < 0 || is_standard.is_none() {
         // SAFETY: the stream is open, and not used after this.
         unsafe { libc::fclose(stream) };
@@ -358,6 +364,37 @@ pub(crate) unsafe fn reopen_stream(path: *const c_char, mode: *const c_char, str
         libc::clearerr(*variable);
         *variable
     }
+}
+
+/// Gives a stream of ours another file; it stays where it is, because programs go on using it.
+///
+/// # Safety
+/// `stream` is a custom stream of ours on the descriptor `own`, with nothing left to write.
+unsafe fn reuse_stream(stream: *mut FILE, own: c_int, fd: c_int, flags: c_int) -> *mut FILE {
+    /// Bits of the first word of glibc's `FILE`, which has had them since version 2.1.
+    const NO_READS: u32 = 4;
+    const NO_WRITES: u32 = 8;
+    const APPENDS: u32 = 0x1000;
+    let moved = descriptors::duplicate_to(fd, own, (flags & libc::O_CLOEXEC != 0).then_some(libc::O_CLOEXEC));
+    descriptors::close(fd);
+    if moved < 0 {
+        return ptr::null_mut();
+    }
+    // SAFETY: as the caller promises.
+    unsafe {
+        __fpurge(stream);
+        libc::clearerr(stream);
+        libc::rewind(stream);
+        let mode = match flags & libc::O_ACCMODE {
+            libc::O_RDONLY => NO_WRITES,
+            libc::O_WRONLY => NO_READS,
+            _ => 0,
+        };
+        let appends = if flags & libc::O_APPEND != 0 { APPENDS } else { 0 };
+        let word = stream.cast::<u32>();
+        word.write((word.read() & !(NO_READS | NO_WRITES | APPENDS)) | mode | appends);
+    }
+    stream
 }
 
 /// Before the process ends: what streams hold is written while the client still works.

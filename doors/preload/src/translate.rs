@@ -91,7 +91,7 @@ pub(crate) fn write(open: &OpenRef, fd: c_int, from: &[IoSlice<'_>]) -> Result<i
         return Ok(0);
     }
     if open.flags() & libc::O_APPEND != 0 {
-        return append(open, fd, from, wanted);
+        return append(open, fd, from, true);
     }
     let file = open.file(fd)?;
     let at = reserve(fd, wanted)?;
@@ -102,12 +102,23 @@ pub(crate) fn write(open: &OpenRef, fd: c_int, from: &[IoSlice<'_>]) -> Result<i
     Ok(written.cast_signed())
 }
 
-fn append(open: &OpenRef, fd: c_int, from: &[IoSlice<'_>], wanted: usize) -> Result<isize, Errno> {
+/// Writes at the end of the file; `moves` says whether the offset goes there.
+///
+/// # Errors
+/// As [`write`].
+pub(crate) fn append(open: &OpenRef, fd: c_int, from: &[IoSlice<'_>], moves: bool) -> Result<isize, Errno> {
+    if !open.is_writable() {
+        return Err(libc::EBADF);
+    }
+    let wanted = total(from.iter().map(|buffer| &**buffer))?;
+    if wanted == 0 {
+        return Ok(0);
+    }
     let file = open.file(fd)?;
     let end = file.append(from).map_err(|e| failed(&e))?;
-    let end = off_t::try_from(end).map_err(|_| libc::EFBIG)?;
-    // SAFETY: plain integers.
-    unsafe { real::lseek64(fd, end, libc::SEEK_SET) };
+    if moves {
+        seek_plain(fd, off_t::try_from(end).map_err(|_| libc::EFBIG)?, libc::SEEK_SET)?;
+    }
     settle(open, file)?;
     Ok(wanted.cast_signed())
 }

@@ -3,7 +3,7 @@
 use super::same;
 use crate::descriptors;
 use crate::reply::reply;
-use crate::{inside, locks, open, real, table};
+use crate::{inside, locks, open, real, table, translate};
 use libc::{c_int, c_uint, c_ulong, off_t};
 
 #[unsafe(no_mangle)]
@@ -59,12 +59,17 @@ unsafe extern "C" fn lockf64(fd: c_int, command: c_int, count: off_t) -> c_int {
     }
 }
 
-/// Cloning shares blocks of one local file, which a ccPFS file has none of.
+/// Requests about the blocks of a local file, which a ccPFS file has none of.
+const CLONE: c_ulong = 0x4004_9409;
+const CLONE_RANGE: c_ulong = 0x4020_940d;
+const DEDUPLICATE_RANGE: c_ulong = 0xc018_9436;
+const MAP_EXTENTS: c_ulong = 0xc020_660b;
+const MAP_BLOCK: c_ulong = 1;
+/// Requests about attributes that the kernel would keep for the stub only.
+const SET_ATTRIBUTES: [c_ulong; 2] = [0x4008_6602, 0x401c_5820];
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
-    const CLONE: c_ulong = 0x4004_9409;
-    const CLONE_RANGE: c_ulong = 0x4020_940d;
-    const MAP_EXTENTS: c_ulong = 0xc020_660b;
     // The source of a clone is an argument: the descriptor itself, or the first word of a structure.
     let source_is_ours = match request {
         CLONE => c_int::try_from(argument).is_ok_and(table::is_known),
@@ -73,16 +78,32 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_in
             .is_some_and(|fd| c_int::try_from(*fd).is_ok_and(table::is_known)),
         _ => false,
     };
-    let is_about_blocks = matches!(request, CLONE | CLONE_RANGE | MAP_EXTENTS);
-    if source_is_ours || (is_about_blocks && table::find(fd).is_some()) {
+    let refused =
+        matches!(request, CLONE | CLONE_RANGE | DEDUPLICATE_RANGE | MAP_EXTENTS | MAP_BLOCK)
+            || SET_ATTRIBUTES.contains(&request);
+    let open = table::find(fd);
+    if source_is_ours || (refused && open.is_some()) {
         real::set_errno(libc::EOPNOTSUPP);
         return -1;
+    }
+    if request == libc::FIONREAD
+        && let Some(open) = open
+    {
+        return reply(|| {
+            let rest = translate::size(&open, fd)? - translate::seek(&open, fd, 0, libc::SEEK_CUR)?;
+            // SAFETY: as the caller promises for this request. As the kernel, it gives the lower bits.
+            unsafe { (argument as *mut c_int).write(rest as c_int) };
+            Ok(0)
+        });
     }
     // SAFETY: as the caller promises.
     unsafe { real::ioctl(fd, request, argument) }
 }
 
 same! {
+    __close = close(fd: c_int) -> c_int;
+    __dup2 = dup2(from: c_int, to: c_int) -> c_int;
+    __fcntl = fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int;
     fcntl = fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int;
     lockf = lockf64(fd: c_int, command: c_int, count: off_t) -> c_int;
 }

@@ -220,12 +220,15 @@ unsafe extern "C" fn pwritev64v2(
         // SAFETY: as the caller promises.
         None => unsafe { real::pwritev64v2(fd, list, count, at, flags) },
         Some(open) => reply(|| {
-            if flags & !(libc::RWF_HIPRI | libc::RWF_SYNC | libc::RWF_DSYNC) != 0 {
+            let known = libc::RWF_HIPRI | libc::RWF_SYNC | libc::RWF_DSYNC | libc::RWF_APPEND;
+            if flags & !known != 0 {
                 return Err(libc::EOPNOTSUPP);
             }
             // SAFETY: as the caller promises.
             let list = unsafe { buffers(list, count) }?;
-            let written = if at == -1 {
+            let written = if flags & libc::RWF_APPEND != 0 {
+                translate::append(&open, fd, &list, at == -1)?
+            } else if at == -1 {
                 translate::write(&open, fd, &list)?
             } else {
                 translate::write_at(&open, fd, &list, at)?
@@ -272,5 +275,9 @@ same! {
     pwritev = pwritev64(fd: c_int, list: *const iovec, count: c_int, at: off_t) -> ssize_t;
     preadv2 = preadv64v2(fd: c_int, list: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
     pwritev2 = pwritev64v2(fd: c_int, list: *const iovec, count: c_int, at: off_t, flags: c_int) -> ssize_t;
+    __read = read(fd: c_int, to: *mut c_void, count: size_t) -> ssize_t;
+    __write = write(fd: c_int, from: *const c_void, count: size_t) -> ssize_t;
+    __pread64 = pread64(fd: c_int, to: *mut c_void, count: size_t, at: off_t) -> ssize_t;
+    __pwrite64 = pwrite64(fd: c_int, from: *const c_void, count: size_t, at: off_t) -> ssize_t;
     __pread_chk = __pread64_chk(fd: c_int, to: *mut c_void, count: size_t, at: off_t, room: size_t) -> ssize_t;
 }

@@ -1,6 +1,6 @@
 //! `unlink`, `rename`, `link` and the working directory.
 
-use super::stat::{identity, settle_path};
+use super::stat::{identity, named_by_descriptor, settle_path};
 use crate::open::may_be_stub;
 use crate::reply::{Errno, reply};
 use crate::session::{self, failed};
@@ -147,6 +147,26 @@ fn crosses_border(from_at: c_int, from: *const c_char, to_at: c_int, to: *const 
     crosses
 }
 
+/// Whether a stub that is named by its descriptor would get a name outside the namespace.
+///
+/// # Safety
+/// As `linkat`.
+unsafe fn links_out(
+    from_at: c_int,
+    from: *const c_char,
+    to_at: c_int,
+    to: *const c_char,
+    flags: c_int,
+) -> bool {
+    if inside::is_inside() || from.is_null() || to.is_null() {
+        return false;
+    }
+    // SAFETY: as the caller promises.
+    let (old, new) = unsafe { (CStr::from_ptr(from), CStr::from_ptr(to)) };
+    named_by_descriptor(from_at, old, flags).is_some_and(|found| may_be_stub(&found))
+        && !paths::is_ours(to_at, new)
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn linkat(
     from_at: c_int,
@@ -155,11 +175,17 @@ unsafe extern "C" fn linkat(
     to: *const c_char,
     flags: c_int,
 ) -> c_int {
-    if crosses_border(from_at, from, to_at, to) {
+    // A name of a descriptor leads to a file wherever the file is; the kernel says when that is another file system.
+    let by_descriptor = flags & (libc::AT_SYMLINK_FOLLOW | libc::AT_EMPTY_PATH) != 0;
+    if !by_descriptor && crosses_border(from_at, from, to_at, to) {
         return -1;
     }
     // SAFETY: as the caller promises.
     unsafe {
+        if by_descriptor && links_out(from_at, from, to_at, to, flags) {
+            real::set_errno(libc::EXDEV);
+            return -1;
+        }
         let follow = if flags & libc::AT_SYMLINK_FOLLOW != 0 { 0 } else { AT_SYMLINK_NOFOLLOW };
         settle_path(from_at, from, follow | (flags & libc::AT_EMPTY_PATH));
         real::linkat(from_at, from, to_at, to, flags)

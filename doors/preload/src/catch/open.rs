@@ -53,6 +53,9 @@ unsafe extern "C" fn __openat64_2(at: c_int, path: *const c_char, flags: c_int) 
 }
 
 same! {
+    __open = open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    __open64 = open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    __pipe = pipe(ends: *mut c_int) -> c_int;
     open = open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     openat = openat64(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
     creat = creat64(path: *const c_char, mode: mode_t) -> c_int;

@@ -139,6 +139,7 @@ unsafe extern "C" fn posix_fadvise64(fd: c_int, offset: off_t, count: off_t, adv
     match table::find(fd) {
         // SAFETY: plain integers.
         None => unsafe { real::posix_fadvise64(fd, offset, count, advice) },
+        Some(_) if count < 0 || !(libc::POSIX_FADV_NORMAL..=libc::POSIX_FADV_NOREUSE).contains(&advice) => libc::EINVAL,
         Some(_) => 0,
     }
 }
@@ -161,6 +162,8 @@ pub(super) fn flush_before_times(open: Option<&OpenFile>) {
 }
 
 same! {
+    __lseek = lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t;
+    llseek = lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t;
     lseek = lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t;
     ftruncate = ftruncate64(fd: c_int, size: off_t) -> c_int;
     truncate = truncate64(path: *const c_char, size: off_t) -> c_int;

@@ -57,7 +57,10 @@ extern "C" fn begin_child(child: *mut c_void) -> c_int {
     process::after_fork_in_child();
     // SAFETY: the parent made it, and this is the child's copy.
     let child = unsafe { child.cast::<Child>().read() };
-    (child.work)(child.argument)
+    let status = (child.work)(child.argument);
+    // The C library would end this thread only, and leave the client's running.
+    // SAFETY: plain integers.
+    unsafe { _exit(status) }
 }
 
 /// A child with its own memory begins a new life, as after `fork`. One that shares the memory is like a thread.
@@ -314,7 +317,7 @@ pub(super) unsafe extern "C" fn execveat(
             flags & libc::AT_EMPTY_PATH != 0 && (path.is_null() || CStr::from_ptr(path).is_empty());
         if names_descriptor && table::find(at).is_some() {
             // By a name, so that an interpreter can open the script.
-            let name = CString::new(format!("/proc/self/fd/{at}")).expect("no zero byte");
+            let name = CString::new(format!("/dev/fd/{at}")).expect("no zero byte");
             return start_stub(AT_FDCWD, &name, arguments, Environment::complete(variables).as_ptr());
         }
         start_at(at, path, arguments, variables, flags)

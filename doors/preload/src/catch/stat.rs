@@ -228,17 +228,15 @@ const ATTEMPTS: u32 = 20;
 /// stamps changes with a clock that may lag some milliseconds behind the writer's. `shown` gives the modification time of
 /// the stub and the one that programs see.
 fn set_until_seen(set: impl Fn() -> c_int, shown: impl Fn() -> Result<(Time, Time), Errno>) -> c_int {
-    let mut answer = set();
     for _ in 1..ATTEMPTS {
+        let answer = set();
         // Whether servers can be asked is not what the program wanted to know.
-        let seen = guarded(&shown).map_or(true, |(stub, seen)| stub == seen);
-        if answer != 0 || seen {
-            break;
+        if answer != 0 || guarded(&shown).map_or(true, |(stub, seen)| stub == seen) {
+            return answer;
         }
         std::thread::yield_now();
-        answer = set();
     }
-    answer
+    set()
 }
 
 /// Seconds and nanoseconds.
@@ -414,6 +412,11 @@ fn stub_at(at: c_int, path: &CStr, flags: c_int) -> Option<Stat> {
 /// What the kernel says of the file that a path leads to.
 pub(super) fn identity_followed(at: c_int, path: &CStr) -> Option<Stat> {
     stub_at(at, path, 0)
+}
+
+/// What the kernel says of the file that is meant with these flags of `linkat`.
+pub(super) fn named_by_descriptor(at: c_int, path: &CStr, flags: c_int) -> Option<Stat> {
+    stub_at(at, path, flags & libc::AT_EMPTY_PATH)
 }
 
 /// What the kernel says of the file at a path itself, whether or not it is a symbolic link.
