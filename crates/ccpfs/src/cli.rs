@@ -3,6 +3,7 @@
 use crate::bench::BenchCommand;
 use crate::cluster::{DownArguments, StatusArguments, UpArguments};
 use crate::exec::ExecArguments;
+use crate::mount::{MountArguments, UmountArguments};
 use crate::server::ServerArguments;
 use crate::sim::SimCommand;
 use crate::stripe::StripeCommand;
@@ -45,6 +46,10 @@ pub(crate) enum Command {
     Status(StatusArguments),
     /// Run a program on ccPFS: with the preload library and its configuration.
     Exec(ExecArguments),
+    /// Mount: all programs on ccPFS, under a directory.
+    Mount(MountArguments),
+    /// Unmount, and wait until everything is with the servers.
+    Umount(UmountArguments),
     /// Show or set how files are striped.
     #[command(subcommand)]
     Stripe(StripeCommand),

@@ -5,6 +5,7 @@ mod cli;
 mod cluster;
 mod exec;
 mod failure;
+mod mount;
 mod server;
 mod sim;
 mod stripe;
@@ -16,7 +17,8 @@ use failure::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let given: Vec<_> = std::env::args_os().collect();
+    let cli = Cli::parse_from(mount::helper_arguments(&given).unwrap_or(given));
     match start_log(&cli).and_then(|()| run(cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -44,6 +46,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Down(arguments) => cluster::down::run(&arguments),
         Command::Status(arguments) => cluster::status::run(&arguments),
         Command::Exec(arguments) => exec::run(&arguments),
+        Command::Mount(arguments) => mount::run(&arguments),
+        Command::Umount(arguments) => mount::run_umount(&arguments),
         Command::Stripe(command) => stripe::run(&command),
         Command::Bench(command) => bench::run(command),
         Command::Sim(command) => sim::run(&command),

@@ -128,6 +128,39 @@ pub(crate) fn start_session() -> io::Result<()> {
     if unsafe { libc::setsid() } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Whether this process is the machine's administrator.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: no memory is involved.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Lets go of the standard streams: errors go to the log, if there is one.
+pub(crate) fn leave_terminal(log: Option<&File>) {
+    let Ok(nothing) = File::options().read(true).write(true).open("/dev/null") else { return };
+    let errors = log.unwrap_or(&nothing);
+    for (from, to) in [(&nothing, 0), (&nothing, 1), (errors, 2)] {
+        // SAFETY: two descriptors; the standard stream's number means the other file from now on.
+        unsafe { libc::dup2(from.as_raw_fd(), to) };
+    }
+}
+
+/// Waits until a process, which need not be a child, has ended.
+pub(crate) fn wait_for_process(pid: u32) {
+    let Ok(pid) = libc::pid_t::try_from(pid) else { return };
+    // SAFETY: plain integers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let Ok(fd) = i32::try_from(fd) else { return };
+    if fd < 0 {
+        return;
+    }
+    let mut wanted = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one structure of ours, and a descriptor that nobody else knows.
+    unsafe {
+        while libc::poll(&raw mut wanted, 1, -1) < 0 {}
+        libc::close(fd);
+    }
+}
+
 /// Sends a signal.
 ///
 /// # Errors

@@ -1,0 +1,218 @@
+//! Reading, writing and sizes.
+
+use crate::abi::{
+    FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, READ_LOCKOWNER, ReadIn, WRITE_CACHE, WRITE_KILL_SUIDGID,
+    WriteIn,
+};
+#[allow(unused_imports)]
+use crate::compat::{AtClient, StubFile};
+use crate::exchange::Errno;
+use crate::handles::{Content, Handle};
+use crate::inodes::Inode;
+use crate::mount::{Mount, failed};
+use crate::sys;
+use std::io::IoSlice;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+fn position(offset: u64) -> Result<i64, Errno> {
+    i64::try_from(offset).map_err(|_| libc::EINVAL)
+}
+
+impl Mount {
+    /// READ: into `to`; fewer bytes only at the end of the file.
+    pub(crate) fn read(&self, asked: &ReadIn, to: &mut [u8]) -> Result<usize, Errno> {
+        let handle = self.handles.get(asked.fh)?;
+        match &handle.content {
+            Content::Data { file, .. } if asked.read_flags & READ_LOCKOWNER != 0 => {
+                file.read_at(to, asked.offset).map_err(|e| failed(&e))
+            }
+            Content::Data { file, .. } => self.read_page(&handle, file, to, asked.offset),
+            Content::Plain(fd) => read_plain(fd.as_fd(), to, position(asked.offset)?),
+            Content::Directory(_) => Err(libc::EISDIR),
+        }
+    }
+
+    /// WRITE.
+    pub(crate) fn write(&self, asked: &WriteIn, from: &[u8]) -> Result<usize, Errno> {
+        let handle = self.handles.get(asked.fh)?;
+        if asked.write_flags & WRITE_KILL_SUIDGID != 0 {
+            self.drop_privileges(&handle.inode)?;
+        }
+        match &handle.content {
+            Content::Data { file, written } => {
+                if !written.load(Ordering::Relaxed) {
+                    written.store(true, Ordering::Relaxed);
+                }
+                if asked.write_flags & WRITE_CACHE != 0 {
+                    return self.write_page(&handle, file, from, asked.offset);
+                }
+                self.write_data(&handle.inode, file, asked, from)
+            }
+            Content::Plain(fd) => sys::write_at(fd.as_fd(), from, position(asked.offset)?),
+            Content::Directory(_) => Err(libc::EISDIR),
+        }
+    }
+
+    fn write_data(
+        &self,
+        inode: &Inode,
+        file: &ccpfs_client::File,
+        asked: &WriteIn,
+        from: &[u8],
+    ) -> Result<usize, Errno> {
+        let flags = asked.flags.cast_signed();
+        let written = if flags & libc::O_APPEND != 0 {
+            // The kernel's idea of the end may be old.
+            inode.pages.note_append();
+            file.append(&[IoSlice::new(from)]).map(|_| from.len())
+        } else {
+            file.write_at(from, asked.offset)
+        };
+        let written = written.map_err(|e| failed(&e))?;
+        if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 {
+            file.sync().map_err(|e| failed(&e))?;
+        }
+        if flags & libc::O_APPEND == 0 {
+            self.note_extended(inode, asked.offset + written as u64);
+        }
+        Ok(written)
+    }
+
+    /// Takes away what a writer without privileges may not leave on a file: set-user-id, set-group-id, capabilities.
+    pub(crate) fn drop_privileges(&self, inode: &Inode) -> Result<(), Errno> {
+        let mode = inode.stat()?.st_mode;
+        let group_too = mode & libc::S_IXGRP != 0;
+        let dropped = libc::S_ISUID | if group_too { libc::S_ISGID } else { 0 };
+        if mode & dropped != 0 {
+            self.settle_times(inode)?;
+            sys::change_mode(inode.fd(), mode & !dropped & 0o7777)?;
+        }
+        if mode & 0o111 == 0 {
+            return Ok(());
+        }
+        match sys::remove_xattr(inode.fd(), c"security.capability") {
+            // A file system without them, or a user who could not have set any.
+            Ok(()) | Err(libc::ENODATA | libc::EOPNOTSUPP | libc::EPERM | libc::EACCES) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// FSYNC and FSYNCDIR.
+    pub(crate) fn sync(&self, asked: &FsyncIn) -> Result<(), Errno> {
+        let handle = self.handles.get(asked.fh)?;
+        let data_only = asked.fsync_flags & FSYNC_FDATASYNC != 0;
+        match &handle.content {
+            Content::Data { file, .. } => file.sync().map_err(|e| failed(&e)),
+            Content::Plain(fd) => sys::sync(fd.as_fd(), data_only),
+            Content::Directory(listing) => {
+                let listing = listing.lock().expect("no code panics under this lock");
+                sys::sync(listing.fd.as_fd(), data_only)
+            }
+        }
+    }
+
+    /// SYNCFS: everything that was written through this mount.
+    pub(crate) fn sync_all(&self, nodeid: u64) -> Result<(), Errno> {
+        let mut result = self.client.flush_all().map_err(|e| failed(&e));
+        for handle in self.handles.all() {
+            if let (true, Content::Data { file, .. }) = (handle.writable, &handle.content) {
+                result = result.and(file.sync().map_err(|e| failed(&e)));
+            }
+        }
+        let root = sys::reopen(self.inodes.get(nodeid)?.fd(), libc::O_RDONLY)?;
+        result.and(sys::sync_file_system(root.as_fd()))
+    }
+
+    /// FALLOCATE.
+    pub(crate) fn allocate(&self, asked: &FallocateIn) -> Result<(), Errno> {
+        let handle = self.handles.get(asked.fh)?;
+        let mode = asked.mode.cast_signed();
+        match &handle.content {
+            Content::Data { file, written } => {
+                written.store(true, Ordering::Relaxed);
+                let keep_size = match mode {
+                    0 => false,
+                    libc::FALLOC_FL_KEEP_SIZE => true,
+                    _ => return Err(libc::EOPNOTSUPP),
+                };
+                file.allocate(asked.offset, asked.length, keep_size).map_err(|e| failed(&e))
+            }
+            Content::Plain(fd) => {
+                sys::allocate(fd.as_fd(), mode, position(asked.offset)?, position(asked.length)?)
+            }
+            Content::Directory(_) => Err(libc::EBADF),
+        }
+    }
+
+    /// LSEEK: the next data or the next hole.
+    pub(crate) fn seek(&self, asked: &LseekIn) -> Result<u64, Errno> {
+        let handle = self.handles.get(asked.fh)?;
+        let whence = asked.whence.cast_signed();
+        match &handle.content {
+            Content::Data { file, .. } => seek_data(file, asked.offset, whence),
+            Content::Plain(fd) => {
+                sys::seek(fd.as_fd(), position(asked.offset)?, whence).map(i64::cast_unsigned)
+            }
+            Content::Directory(_) => Err(libc::EINVAL),
+        }
+    }
+
+    /// Sets the size, through a handle or without one.
+    pub(crate) fn truncate(&self, inode: &Inode, handle: Option<&Handle>, size: u64) -> Result<(), Errno> {
+        if let Some(handle) = handle {
+            return match &handle.content {
+                Content::Data { file, written } => {
+                    written.store(true, Ordering::Relaxed);
+                    file.truncate(size).map_err(|e| failed(&e))
+                }
+                Content::Plain(fd) => sys::truncate(fd.as_fd(), position(size)?),
+                Content::Directory(_) => Err(libc::EISDIR),
+            };
+        }
+        let access = ccpfs_client::Access { read: false, write: true, append: false };
+        match self.client.attach_path(inode.fd(), access) {
+            Ok(file) => {
+                file.truncate(size).map_err(|e| failed(&e))?;
+                file.close().map_err(|e| failed(&e))
+            }
+            Err(error) if crate::names::is_ordinary(&error) => {
+                let fd = sys::reopen(inode.fd(), libc::O_WRONLY)?;
+                sys::truncate(fd.as_fd(), position(size)?)
+            }
+            Err(error) => Err(failed(&error)),
+        }
+    }
+}
+
+/// A descriptor's bytes, as many as there are: a short answer tells the kernel that the file ends.
+fn read_plain(fd: std::os::fd::BorrowedFd<'_>, to: &mut [u8], offset: i64) -> Result<usize, Errno> {
+    let mut filled = 0;
+    while filled < to.len() {
+        let at = offset.checked_add(filled as i64).ok_or(libc::EINVAL)?;
+        match sys::read_at(fd, &mut to[filled..], at)? {
+            0 => break,
+            read => filled += read,
+        }
+    }
+    Ok(filled)
+}
+
+fn seek_data(file: &ccpfs_client::File, offset: u64, whence: i32) -> Result<u64, Errno> {
+    let size = file.size().map_err(|e| failed(&e))?;
+    if offset >= size {
+        return Err(libc::ENXIO);
+    }
+    match whence {
+        libc::SEEK_DATA => Ok(offset),
+        libc::SEEK_HOLE => Ok(size),
+        _ => Err(libc::EINVAL),
+    }
+}
+
+/// Sets a flag that is rarely unset, without writing to memory that other threads read.
+pub(crate) fn raise(flag: &AtomicBool) {
+    if !flag.load(Ordering::Relaxed) {
+        flag.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,215 @@
+//! The state of one mount, which all its threads share.
+
+use crate::abi::{Attr, AttrOut, EntryOut};
+#[allow(unused_imports)]
+use crate::compat::{AtClient, StubFile};
+use crate::exchange::Errno;
+use crate::handles::Handles;
+use crate::inodes::{Inode, Inodes};
+use crate::locks::Locks;
+use crate::notify::Notifier;
+use ccpfs_client::{Client, FsError};
+use std::ffi::CStr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Hidden directory of the namespace's root.
+const HIDDEN_ROOT: &[u8] = b".ccpfs";
+/// Beginnings of names of the namespace's own files, which are hidden in every directory.
+const HIDDEN: [&[u8]; 2] = [b".ccpfs-stripe", b".ccpfs-new-"];
+
+/// How long the kernel may believe what it was told. Zero keeps the mount coherent with other doors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Timeouts {
+    pub(crate) entry: Duration,
+    pub(crate) attr: Duration,
+}
+
+/// One mount.
+pub(crate) struct Mount {
+    pub(crate) client: Client,
+    pub(crate) inodes: Inodes,
+    pub(crate) handles: Handles,
+    pub(crate) locks: Locks,
+    pub(crate) notifier: Arc<Notifier>,
+    pub(crate) timeouts: Timeouts,
+    /// Whether access control lists are checked.
+    pub(crate) acl: bool,
+    /// Largest write that the kernel sends, bytes.
+    pub(crate) write_bytes_max: u32,
+    /// Whether `close` waits for the flush.
+    flush_on_close: bool,
+    /// Whether threads can take on other users.
+    can_switch: AtomicBool,
+    /// Whether the kernel has ended the conversation.
+    ended: AtomicBool,
+}
+
+/// The errno of an error of the client, noted in the log when it says more than its number.
+pub(crate) fn failed(error: &FsError) -> Errno {
+    match error {
+        FsError::Namespace { .. } | FsError::Argument { .. } => tracing::debug!(%error, "request failed"),
+        FsError::CorruptStub { .. }
+        | FsError::OtherCluster { .. }
+        | FsError::Unreachable { .. }
+        | FsError::ServerLost { .. }
+        | FsError::Server { .. }
+        | FsError::DataLost { .. }
+        | FsError::Config(_) => tracing::warn!(%error, "request failed"),
+    }
+    error.to_errno()
+}
+
+impl Mount {
+    /// A mount of the namespace directory that `root` is open on, as a path only.
+    pub(crate) fn new(
+        client: Client,
+        root: OwnedFd,
+        notifier: Arc<Notifier>,
+        (timeouts, acl, write_bytes_max): (Timeouts, bool, u32),
+    ) -> Result<Mount, Errno> {
+        let flush_on_close = client.config().flush_on_close;
+        Ok(Mount {
+            client,
+            inodes: Inodes::new(root)?,
+            handles: Handles::default(),
+            locks: Locks::default(),
+            notifier,
+            timeouts,
+            acl,
+            write_bytes_max,
+            flush_on_close,
+            can_switch: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    /// Whether threads that serve the mount can take on other users.
+    pub(crate) fn can_switch(&self) -> bool {
+        self.can_switch.load(Ordering::Relaxed)
+    }
+
+    /// Notes what a thread has found out about that.
+    pub(crate) fn note_can_switch(&self, can_switch: bool) {
+        self.can_switch.store(can_switch, Ordering::Relaxed);
+    }
+
+    /// Whether `close` waits for the flush.
+    pub(crate) fn flush_on_close(&self) -> bool {
+        self.flush_on_close
+    }
+
+    /// Notes that there are no more requests.
+    pub(crate) fn note_end(&self) {
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether there are no more requests.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+
+    /// Whether the name is one that programs do not see.
+    pub(crate) fn is_hidden(parent: &Inode, name: &[u8]) -> bool {
+        name.first() == Some(&b'.')
+            && (HIDDEN.iter().any(|hidden| name.starts_with(hidden))
+                || (parent.nodeid == crate::abi::ROOT_ID && name == HIDDEN_ROOT))
+    }
+
+    /// Refuses to make a name that programs would not see.
+    ///
+    /// # Errors
+    /// `EPERM`.
+    pub(crate) fn check_new_name(parent: &Inode, name: &CStr) -> Result<(), Errno> {
+        if Mount::is_hidden(parent, name.to_bytes()) { Err(libc::EPERM) } else { Ok(()) }
+    }
+
+    /// Puts size, space and times of a ccPFS file's data into what the namespace said of its stub.
+    pub(crate) fn complete(&self, fd: BorrowedFd<'_>, found: &mut libc::stat) -> Result<(), Errno> {
+        if found.st_mode & libc::S_IFMT != libc::S_IFREG {
+            return Ok(());
+        }
+        self.client.stat_stub(fd, found).map(drop).map_err(|e| failed(&e))
+    }
+
+    /// The answer that gives the kernel a reference to an inode.
+    pub(crate) fn entry(&self, inode: &Inode, mut found: libc::stat) -> Result<EntryOut, Errno> {
+        if let Err(errno) = self.complete(inode.fd(), &mut found) {
+            self.inodes.forget(inode.nodeid, 1);
+            return Err(errno);
+        }
+        let (entry, attr) = (self.timeouts.entry, self.timeouts.attr);
+        Ok(EntryOut {
+            nodeid: inode.nodeid,
+            generation: 0,
+            entry_valid: entry.as_secs(),
+            entry_valid_nsec: entry.subsec_nanos(),
+            attr_valid: attr.as_secs(),
+            attr_valid_nsec: attr.subsec_nanos(),
+            attr: attr_of(&found),
+        })
+    }
+
+    /// The answer with attributes.
+    pub(crate) fn attributes(&self, inode: &Inode) -> Result<AttrOut, Errno> {
+        let mut found = inode.stat()?;
+        self.complete(inode.fd(), &mut found)?;
+        inode.pages.told_size(found.st_size);
+        let attr = self.timeouts.attr;
+        Ok(AttrOut {
+            attr_valid: attr.as_secs(),
+            attr_valid_nsec: attr.subsec_nanos(),
+            dummy: 0,
+            attr: attr_of(&found),
+        })
+    }
+}
+
+/// A stat in the kernel's words.
+fn attr_of(found: &libc::stat) -> Attr {
+    let nanoseconds = |value: i64| u32::try_from(value).unwrap_or(0);
+    Attr {
+        ino: found.st_ino,
+        size: found.st_size.cast_unsigned(),
+        blocks: found.st_blocks.cast_unsigned(),
+        atime: found.st_atime.cast_unsigned(),
+        mtime: found.st_mtime.cast_unsigned(),
+        ctime: found.st_ctime.cast_unsigned(),
+        atimensec: nanoseconds(found.st_atime_nsec),
+        mtimensec: nanoseconds(found.st_mtime_nsec),
+        ctimensec: nanoseconds(found.st_ctime_nsec),
+        mode: found.st_mode,
+        nlink: u32::try_from(found.st_nlink).unwrap_or(u32::MAX),
+        uid: found.st_uid,
+        gid: found.st_gid,
+        rdev: kernel_device(found.st_rdev),
+        blksize: u32::try_from(found.st_blksize).unwrap_or(4096),
+        flags: 0,
+    }
+}
+
+/// A device number as the kernel packs it into 32 bits.
+fn kernel_device(device: u64) -> u32 {
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
+}
+
+/// The inverse of [`kernel_device`].
+pub(crate) fn device_of_kernel(device: u32) -> u64 {
+    libc::makedev((device & 0xf_ff00) >> 8, (device & 0xff) | ((device >> 12) & 0xf_ff00))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_survive_the_kernels_packing() {
+        for (major, minor) in [(0, 0), (1, 3), (8, 1), (259, 65_537), (4095, 0xf_ffff)] {
+            let device = libc::makedev(major, minor);
+            assert_eq!(device_of_kernel(kernel_device(device)), device);
+        }
+    }
+}

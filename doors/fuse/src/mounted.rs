@@ -1,0 +1,166 @@
+//! A mount as its owner sees it: put it there, wait for its end, end it.
+
+use crate::exchange::Errno;
+use crate::init;
+use crate::kernel::{self, Detach};
+use crate::locks;
+use crate::mount::{Mount, Timeouts};
+use crate::notify::Notifier;
+use crate::options::MountOptions;
+use crate::session::Session;
+use crate::sys;
+use ccpfs_client::{Client, ClientConfig, FsError};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Why there is no mount.
+#[derive(Debug)]
+pub enum MountError {
+    /// The client cannot be started.
+    Client(FsError),
+    /// The kernel, or the program that mounts for users, refuses.
+    Mount(PathBuf, io::Error),
+    /// The directory cannot be what it is asked to be.
+    Directory(PathBuf, &'static str),
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MountError::Client(error) => write!(f, "cannot start a client: {error}"),
+            MountError::Mount(path, error) => write!(f, "cannot mount on {}: {error}", path.display()),
+            MountError::Directory(path, what) => write!(f, "cannot mount on {}: {what}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for MountError {}
+
+/// A mount that is there.
+pub struct Mounted {
+    session: Arc<Session>,
+    directory: PathBuf,
+}
+
+/// Mounts the namespace of a configuration on a directory.
+///
+/// Call it from the first thread of a process that has no other threads' business with umasks: the mount's threads get
+/// their own.
+///
+/// # Errors
+/// When the client cannot be started, the directory does not fit, or the kernel refuses.
+pub fn mount(config: ClientConfig, directory: &Path, options: &MountOptions) -> Result<Mounted, MountError> {
+    sys::raise_descriptor_limit();
+    let refused = |error: io::Error| MountError::Mount(directory.to_owned(), error);
+    if kernel::is_dead_mount(directory) {
+        // Its program was killed; it is of no use to anybody.
+        kernel::unmount(directory, Detach::Lazily).map_err(refused)?;
+    }
+    let directory = std::fs::canonicalize(directory).map_err(refused)?;
+    check_place(&config.namespace, &directory)?;
+    let client = Client::start(config).map_err(MountError::Client)?;
+    let root = open_root(&client.config().namespace).map_err(refused)?;
+    let acl = options.acl.unwrap_or_else(|| has_acl(&root));
+    let device = kernel::mount(&directory, options).map_err(refused)?;
+    let timeouts = Timeouts { entry: options.entry_timeout, attr: options.attr_timeout };
+    match converse(client, root, device, (timeouts, acl, options.write_bytes_max)) {
+        Ok(session) => Ok(Mounted { session, directory }),
+        Err(error) => {
+            // Nobody will ever answer there.
+            let _ = kernel::unmount(&directory, Detach::Lazily);
+            Err(refused(error))
+        }
+    }
+}
+
+fn converse(
+    client: Client,
+    root: OwnedFd,
+    device: OwnedFd,
+    (timeouts, acl, write_bytes_max): (Timeouts, bool, u32),
+) -> io::Result<Arc<Session>> {
+    locks::prepare_signal();
+    let agreed = init::agree(&device, write_bytes_max, acl)?;
+    let notifier = Arc::new(Notifier::new(device.try_clone()?));
+    let settings = (timeouts, agreed.acl, agreed.write_bytes_max);
+    let mount = Mount::new(client, root, notifier, settings).map_err(io::Error::from_raw_os_error)?;
+    let session = Session::new(Arc::new(mount), device);
+    session.start()?;
+    Ok(session)
+}
+
+/// The namespace must stay reachable by its path, and not through ourselves.
+fn check_place(namespace: &Path, directory: &Path) -> Result<(), MountError> {
+    let namespace = std::fs::canonicalize(namespace).unwrap_or_else(|_| namespace.to_owned());
+    let refuse = |what| Err(MountError::Directory(directory.to_owned(), what));
+    if namespace.starts_with(directory) {
+        return refuse("it would hide the namespace directory");
+    }
+    if directory.starts_with(&namespace) {
+        return refuse("it lies in the namespace directory");
+    }
+    Ok(())
+}
+
+fn open_root(namespace: &Path) -> io::Result<OwnedFd> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let flags = libc::O_PATH | libc::O_DIRECTORY;
+    std::fs::OpenOptions::new().read(true).custom_flags(flags).open(namespace).map(OwnedFd::from)
+}
+
+/// Whether the namespace's file system has access control lists.
+fn has_acl(root: &OwnedFd) -> bool {
+    let found = sys::get_xattr(root.as_fd(), c"system.posix_acl_access", &mut []);
+    !matches!(found, Err(libc::EOPNOTSUPP))
+}
+
+impl Mounted {
+    /// Where it is.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Waits until it is unmounted, by whomever, and nobody uses it any more.
+    pub fn wait(&self) {
+        self.session.wait();
+    }
+
+    /// Whether it is unmounted and nobody uses it any more.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.session.mount.has_ended()
+    }
+
+    /// Takes it out of the tree; whoever uses it may go on until [`Mounted::finish`].
+    ///
+    /// # Errors
+    /// When the kernel refuses: it is gone already.
+    pub fn detach(&self) -> io::Result<()> {
+        kernel::unmount(&self.directory, Detach::Lazily)
+    }
+
+    /// Gives everything that was written to the servers and ends the client. Whoever still uses the mount gets ENOTCONN when the
+    /// process ends.
+    ///
+    /// # Errors
+    /// What could not be stored.
+    pub fn finish(&self) -> Result<(), FsError> {
+        let mount = &self.session.mount;
+        mount.locks.interrupt_all();
+        let flushed = mount.client.flush_all();
+        if mount.has_ended() {
+            mount.handles.clear();
+        }
+        flushed.and(mount.client.shutdown())
+    }
+
+    /// The number of an error for a caller that wants one.
+    #[must_use]
+    pub fn errno(error: &FsError) -> Errno {
+        error.to_errno()
+    }
+}
