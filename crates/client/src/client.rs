@@ -5,6 +5,8 @@ use crate::config::ClientConfig;
 use crate::directory::Directory;
 use crate::error::FsError;
 use crate::flush_loop;
+use crate::opened::Inode;
+use crate::opens::{Byte, Opens};
 use crate::pages::Pool;
 use crate::room::Room;
 use crate::session::{Patience, Receiver, Session};
@@ -48,6 +50,12 @@ pub(crate) struct ClientInner {
     pub(crate) config: ClientConfig,
     pub(crate) targets: Vec<Address>,
     pub(crate) directory: Directory,
+    /// Who has which file open, over all clients.
+    pub(crate) opens: Opens,
+    /// The namespace is on NFS, which keeps removed files under another name while they are open here.
+    pub(crate) nfs: bool,
+    /// Files with handles, by their stubs' inodes.
+    pub(crate) inodes: Mutex<HashMap<Inode, Arc<FileShared>>>,
     pool: OnceLock<Pool>,
     sessions: Vec<Mutex<Slot>>,
     files: RwLock<HashMap<FileId, Arc<FileShared>>>,
@@ -67,22 +75,20 @@ impl Client {
     /// When the namespace directory does not exist or cannot be used.
     pub fn start(config: ClientConfig) -> Result<Client, FsError> {
         let root = &config.namespace;
-        let found =
-            std::fs::metadata(root).map_err(|e| crate::directory::namespace_error("namespace", root, e))?;
-        if !found.is_dir() {
-            let error = std::io::Error::from_raw_os_error(libc::ENOTDIR);
-            return Err(crate::directory::namespace_error("namespace", root, error));
-        }
         let targets = config.targets();
         let target_count = u32::try_from(targets.len()).expect("the configuration limits servers and shards");
-        let directory =
-            Directory { root: config.namespace.clone(), targets: target_count, layout: config.layout };
+        let directory = Directory::start(root, target_count, config.layout)?;
+        let opens = Opens::start(root);
+        let nfs = crate::sys::is_nfs(root);
         let budget =
             Budget { dirty_bytes_min: config.dirty_bytes_min, dirty_bytes_max: config.dirty_bytes_max };
         let inner = Arc::new_cyclic(|me| ClientInner {
             sessions: targets.iter().map(|_| Mutex::default()).collect(),
             targets,
             directory,
+            opens,
+            nfs,
+            inodes: Mutex::default(),
             pool: OnceLock::new(),
             files: RwLock::default(),
             closed: Mutex::default(),
@@ -100,6 +106,18 @@ impl Client {
     #[must_use]
     pub fn config(&self) -> &ClientConfig {
         &self.inner.config
+    }
+
+    /// Before the process forks, or starts another one that inherits descriptors: files that are open stay registered as open for
+    /// the other process, even if this one closes them at once. Followed by [`Client::after_fork_in_parent`].
+    pub fn before_fork(&self) {
+        self.inner.share_all();
+        self.inner.opens.before_fork();
+    }
+
+    /// After the process has forked, or has not, in the process that did.
+    pub fn after_fork_in_parent(&self) {
+        self.inner.opens.after_fork_in_parent();
     }
 
     /// What the client has counted since its start.
@@ -132,6 +150,7 @@ impl Client {
     /// As [`Client::flush_all`]; the connections are ended all the same.
     pub fn shutdown(&self) -> Result<(), FsError> {
         let flushed = self.flush_all();
+        self.inner.seal_all();
         for slot in &self.inner.sessions {
             let session = slot.lock().expect("no code panics under this lock").session.take();
             if let Some(session) = session {
@@ -317,9 +336,13 @@ impl ClientInner {
 
     /// Takes a file out of the map if it has no handle and `may_go` says so.
     pub(crate) fn forget_file(&self, file: FileId, may_go: impl FnOnce(&FileShared) -> bool) {
-        let mut files = self.files.write().expect("no code panics under this lock");
-        if files.get(&file).is_some_and(|known| known.handles() == 0 && may_go(known)) {
-            files.remove(&file);
+        let gone = {
+            let mut files = self.files.write().expect("no code panics under this lock");
+            let goes = files.get(&file).is_some_and(|known| known.handles() == 0 && may_go(known));
+            if goes { files.remove(&file) } else { None }
+        };
+        if gone.is_some_and(|gone| std::mem::take(&mut gone.opened().writing)) {
+            self.opens.let_go(file, Byte::Writing);
         }
     }
 

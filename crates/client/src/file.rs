@@ -3,9 +3,10 @@
 use crate::client::Client;
 use crate::error::FsError;
 use crate::shared::{DataAttributes, FileShared};
-use ccpfs_namespace::Stub;
+use ccpfs_types::limits::FILE_BYTES_MAX;
 use ccpfs_types::{FileId, Layout};
 use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,7 +25,7 @@ pub struct Access {
 struct Handle {
     client: Client,
     shared: Arc<FileShared>,
-    stub: std::fs::File,
+    stub: Arc<std::fs::File>,
     path: PathBuf,
     access: Access,
     /// Errors of flushes that this handle has reported.
@@ -42,19 +43,19 @@ pub struct File {
 }
 
 impl File {
+    /// The handle that was begun or made for an open file.
     pub(crate) fn new(
         client: &Client,
-        stub: Stub,
-        descriptor: std::fs::File,
+        shared: Arc<FileShared>,
+        stub: Arc<std::fs::File>,
         path: &Path,
         access: Access,
     ) -> File {
-        let shared = client.inner.open_file(stub);
         let seen_errors = AtomicU64::new(shared.errors().0);
         let handle = Handle {
             client: client.clone(),
             shared,
-            stub: descriptor,
+            stub,
             path: path.to_owned(),
             access,
             seen_errors,
@@ -156,10 +157,17 @@ impl File {
         if !self.handle.access.write {
             return Err(FsError::argument("the file is not open for writing", libc::EBADF));
         }
+        self.wake()?;
         if !self.handle.written.load(Ordering::Relaxed) {
             self.handle.written.store(true, Ordering::Relaxed);
         }
         self.report_errors()
+    }
+
+    /// Says anew that this client may write, if the file was sealed meanwhile.
+    fn wake(&self) -> Result<(), FsError> {
+        let woken = self.handle.client.inner.wake_writing(&self.handle.shared);
+        woken.map_err(|e| crate::directory::namespace_error("open", &self.handle.path, e))
     }
 
     /// The error of a flush that this handle has not reported yet.
@@ -195,8 +203,33 @@ impl File {
         if !self.handle.access.write {
             return Err(FsError::argument("the file is not open for writing", libc::EINVAL));
         }
+        self.wake()?;
         self.handle.written.store(true, Ordering::Relaxed);
         self.handle.shared.truncate(&self.handle.client.inner, size)
+    }
+
+    /// `fallocate` and `posix_fallocate`: makes the file at least `offset + length` bytes long, unless the size is to be kept. The file
+    /// never gets shorter, also not while others append to it. No space is set aside: servers have none to promise.
+    ///
+    /// # Errors
+    /// EBADF if not open for writing, EINVAL for no length, EFBIG beyond the largest file, and what servers say.
+    pub fn allocate(&self, offset: u64, length: u64, keep_size: bool) -> Result<(), FsError> {
+        self.check_writable()?;
+        if length == 0 {
+            return Err(FsError::argument("no bytes to allocate", libc::EINVAL));
+        }
+        let end = offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
+        let end = end.ok_or(FsError::argument("the range ends beyond the largest file", libc::EFBIG))?;
+        if keep_size {
+            return Ok(());
+        }
+        self.handle.shared.lengthen(&self.handle.client.inner, end)
+    }
+
+    /// The stub, owned by the client: for attributes and locks that are the namespace's. Not to be closed, read or written.
+    #[must_use]
+    pub fn stub(&self) -> BorrowedFd<'_> {
+        self.handle.stub.as_fd()
     }
 
     /// Sends what is dirty to the servers: any client reads it afterwards even if this process dies.
@@ -229,7 +262,7 @@ impl File {
     /// # Errors
     /// When the namespace or a server cannot be asked.
     pub fn stat(&self) -> Result<libc::stat, FsError> {
-        crate::attributes::of_descriptor(&self.handle.client, &self.handle.stub, &self.handle.path)
+        self.handle.client.stat_fd(self.stub())
     }
 
     /// Closes this handle and says what went wrong with data written earlier. The last clone flushes, if the configuration
@@ -250,24 +283,14 @@ impl File {
 impl Drop for Handle {
     fn drop(&mut self) {
         let client = &self.client.inner;
-        if *self.written.get_mut() && self.access.write {
-            if client.config.flush_on_close
-                && let Err(error) = self.shared.flush(client)
-            {
-                // Whoever wants to know calls `close`, which has reported it.
-                tracing::warn!(path = %self.path.display(), %error, "closed with unflushed data");
-            }
-            crate::attributes::note_written(&self.stub, &self.shared);
+        if *self.written.get_mut()
+            && self.access.write
+            && client.config.flush_on_close
+            && let Err(error) = self.shared.flush(client)
+        {
+            // Whoever wants to know calls `close`, which has reported it.
+            tracing::warn!(path = %self.path.display(), %error, "closed with unflushed data");
         }
-        if self.shared.handles.fetch_sub(1, Ordering::SeqCst) != 1 {
-            return;
-        }
-        if self.shared.unlinked.load(Ordering::SeqCst) {
-            if let Err(error) = self.shared.destroy(client) {
-                tracing::warn!(path = %self.path.display(), %error, "the data of a removed file stay on the servers");
-            }
-        } else {
-            client.note_closed(self.shared.stub.file);
-        }
+        client.end_handle(&self.shared, self.access.write, &self.path);
     }
 }

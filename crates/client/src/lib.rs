@@ -5,10 +5,12 @@
 //! client that starts reading afterwards; what [`File::sync`] returned for survives (I9).
 //! *Not here*: decisions about modes, conflicts or flush order: those are `ccpfs-dlm` and `ccpfs-writeback`.
 
+mod answers;
 mod attributes;
 mod background;
 mod client;
 pub mod config;
+mod create;
 mod directory;
 mod error;
 mod file;
@@ -16,19 +18,25 @@ mod flush_loop;
 mod hold;
 mod map;
 mod names;
+mod opened;
+mod opens;
 mod operation;
 mod pages;
 mod range_lock;
 mod read;
+mod remove;
 mod reserve;
 mod room;
+mod seal;
 mod session;
 mod shared;
 mod statistics;
 mod stripe;
+mod sys;
+mod times;
 mod write;
 
-pub use ccpfs_namespace::{STUB_BYTES, Stub, StubError};
+pub use ccpfs_namespace::{Contents, STUB_BYTES, Stub, StubError, StubState};
 pub use ccpfs_transport::set_descriptor_minimum;
 pub use client::Client;
 pub use config::{ClientConfig, ConfigError, ConfigFile};

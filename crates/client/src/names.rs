@@ -1,18 +1,23 @@
-//! Operations on names: open, create, stat, unlink, rename, truncate by path, layouts.
+//! Operations on names: open, create, stat, unlink, rename, truncate, layouts.
 
-use crate::attributes::{may_be_stub, of_descriptor, raw_fstat};
 use crate::client::Client;
-use crate::directory::{borrowed, namespace_error};
+use crate::directory::{may_be_stub, namespace_error};
 use crate::error::FsError;
 use crate::file::{Access, File};
-use ccpfs_namespace::Stub;
+use crate::opened::{Found, inode_of};
+use crate::sys::{self, Place};
+use ccpfs_namespace::{Stub, StubError};
 use ccpfs_types::Layout;
-use std::fs;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
+
+/// How often a file that others create and remove at the same time is tried.
+const ATTEMPTS: u32 = 64;
+/// Symbolic links that are followed to a file that does not exist yet.
+const LINKS_MAX: u32 = 40;
 
 /// How to open a file. The default opens nothing: set `read`, `write` or both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,31 +34,146 @@ pub struct OpenOptions {
     pub exclusive: bool,
     /// Cut it to nothing.
     pub truncate: bool,
-    /// Permissions of a new file, before the umask; 0 means 0o666.
+    /// Permissions of a new file, before the umask; 0 means 0o666, `S_IFREG` alone means none.
     pub mode: u32,
     /// Layout of a new file; otherwise that of its directory, or the configured one.
     pub layout: Option<Layout>,
+    /// User and group of a new file, otherwise those of the process. In a directory that hands its group on, that is the group.
+    pub owner: Option<(u32, u32)>,
+    /// Fail with ELOOP if the name is a symbolic link.
+    pub no_follow: bool,
+}
+
+fn errno(number: i32) -> io::Error {
+    io::Error::from_raw_os_error(number)
+}
+
+/// What an attempt to open a name has come to.
+enum Attempt {
+    Open(File),
+    /// There is nothing of that name.
+    Nothing(FsError),
+    /// It has lost its name meanwhile.
+    Gone,
 }
 
 impl Client {
-    /// Opens a file under the namespace directory.
+    /// Opens a file by a name relative to a directory.
     ///
     /// # Errors
-    /// ENOENT, EEXIST, EACCES and so on as `open(2)`; EIO with a clear message for a corrupt stub.
-    pub fn open(&self, path: &Path, options: &OpenOptions) -> Result<File, FsError> {
-        if options.create {
-            let mode = if options.mode == 0 { 0o666 } else { options.mode };
-            self.create_stub(path, mode, options.exclusive, options.layout)?;
+    /// ENOENT, EEXIST, EACCES and so on as `open(2)`; [`FsError::CorruptStub`] for an ordinary file.
+    pub fn open_at(&self, dir: BorrowedFd<'_>, name: &CStr, options: &OpenOptions) -> Result<File, FsError> {
+        self.open_following(Place { dir, name }, options, 0)
+    }
+
+    fn open_following(&self, place: Place<'_>, options: &OpenOptions, links: u32) -> Result<File, FsError> {
+        let fail = |number| namespace_error("open", &place.path(), errno(number));
+        for _ in 0..ATTEMPTS {
+            if options.create && options.exclusive {
+                return self.create_open(place, options)?.ok_or_else(|| fail(libc::EEXIST));
+            }
+            match self.open_existing(place, options)? {
+                Attempt::Open(file) => return Ok(file),
+                Attempt::Gone => continue,
+                Attempt::Nothing(error) if !options.create => return Err(error),
+                Attempt::Nothing(_) => {}
+            }
+            // A dangling link: the file is created where it points to, as open(2) does.
+            if let Ok(target) = sys::read_link(place) {
+                if options.no_follow || links >= LINKS_MAX {
+                    return Err(fail(libc::ELOOP));
+                }
+                let target = beside(place, &target);
+                return self.open_following(Place { dir: place.dir, name: &target }, options, links + 1);
+            }
+            if let Some(file) = self.create_open(place, options)? {
+                return Ok(file);
+            }
         }
-        let stub = self.inner.directory.open_stub(path, true)?;
-        check_permission(path, options)?;
-        let record = self.inner.directory.read_stub(stub.as_fd(), path)?;
+        Err(fail(libc::ESTALE))
+    }
+
+    fn open_existing(&self, place: Place<'_>, options: &OpenOptions) -> Result<Attempt, FsError> {
+        let path = place.path();
+        let fail = |e| namespace_error("open", &path, e);
+        let follow = if options.no_follow { libc::AT_SYMLINK_NOFOLLOW } else { 0 };
+        let named = match sys::stat_at(place, follow) {
+            Ok(named) => named,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Attempt::Nothing(fail(error)));
+            }
+            Err(error) => return Err(fail(error)),
+        };
+        refuse_others(&named, &path)?;
+        let found = match self.inner.known(inode_of(&named)) {
+            Some((shared, stub)) => {
+                let read = if options.read { libc::R_OK } else { 0 };
+                let write = if options.write { libc::W_OK } else { 0 };
+                sys::may_access(place, read | write).map_err(fail)?;
+                let inode = inode_of(&named);
+                Found { record: shared.stub, stub, inode, writer: None, must_have_name: true }
+            }
+            None => {
+                let write = if options.write { libc::O_RDWR } else { libc::O_RDONLY };
+                let flags = write | libc::O_NONBLOCK | if options.no_follow { libc::O_NOFOLLOW } else { 0 };
+                let stub = match sys::open(place, flags, 0) {
+                    Ok(stub) => Arc::new(stub),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Attempt::Gone),
+                    Err(error) => return Err(fail(error)),
+                };
+                let found = sys::stat(stub.as_fd()).map_err(fail)?;
+                refuse_others(&found, &path)?;
+                let record = self.inner.directory.read_stub(stub.as_fd(), &path)?;
+                let writer = options.write.then(|| Arc::clone(&stub));
+                Found { record, stub, inode: inode_of(&found), writer, must_have_name: true }
+            }
+        };
         let access = Access { read: options.read, write: options.write, append: options.append };
-        let file = File::new(self, record, stub, path, access);
+        let stub = Arc::clone(&found.stub);
+        let Some(shared) = self.inner.begin_handle(found, access, &path)? else { return Ok(Attempt::Gone) };
+        let file = File::new(self, shared, stub, &path, access);
         if options.truncate && options.write {
             file.truncate(0)?;
         }
-        Ok(file)
+        Ok(Attempt::Open(file))
+    }
+
+    /// A handle for a stub that is open already; a descriptor for the name only (`O_PATH`) will do. For writing, the stub must be
+    /// writable for this process, unless somebody has the file open for writing.
+    ///
+    /// # Errors
+    /// When the descriptor is no valid stub of this cluster; EACCES.
+    pub fn attach(&self, stub: BorrowedFd<'_>, access: Access) -> Result<File, FsError> {
+        let path = crate::attributes::path_of(stub);
+        let fail = |e| namespace_error("attach", &path, e);
+        let found = sys::stat(stub).map_err(fail)?;
+        refuse_others(&found, &path)?;
+        let inode = inode_of(&found);
+        let found = match self.inner.known(inode) {
+            Some((shared, stub)) => {
+                Found { record: shared.stub, stub, inode, writer: None, must_have_name: false }
+            }
+            None => {
+                let (stub, writable) = reopen(stub, access).map_err(fail)?;
+                let stub = Arc::new(stub);
+                let record = self.inner.directory.read_stub(stub.as_fd(), &path)?;
+                let writer = writable.then(|| Arc::clone(&stub));
+                Found { record, stub, inode, writer, must_have_name: false }
+            }
+        };
+        let stub = Arc::clone(&found.stub);
+        let shared = self.inner.begin_handle(found, access, &path)?;
+        let shared = shared.ok_or_else(|| namespace_error("attach", &path, errno(libc::ESTALE)))?;
+        Ok(File::new(self, shared, stub, &path, access))
+    }
+
+    /// Opens a file under the namespace directory.
+    ///
+    /// # Errors
+    /// As [`Client::open_at`].
+    pub fn open(&self, path: &Path, options: &OpenOptions) -> Result<File, FsError> {
+        let name = c_path(path)?;
+        self.open_at(sys::WORKING_DIRECTORY, &name, options)
     }
 
     /// Creates an empty file. `Ok(false)` if something of that name exists and `exclusive` is not set.
@@ -67,31 +187,19 @@ impl Client {
         exclusive: bool,
         layout: Option<Layout>,
     ) -> Result<bool, FsError> {
-        if !exclusive && fs::metadata(path).is_ok() {
-            return Ok(false);
+        let mut name = c_path(path)?;
+        let options = OpenOptions { mode, exclusive, layout, ..OpenOptions::default() };
+        for _ in 0..LINKS_MAX {
+            let place = Place { dir: sys::WORKING_DIRECTORY, name: &name };
+            if !exclusive && sys::stat_at(place, 0).is_ok() {
+                return Ok(false);
+            }
+            match sys::read_link(place) {
+                Ok(target) if !exclusive => name = beside(place, &target),
+                Ok(_) | Err(_) => return self.create_at(sys::WORKING_DIRECTORY, &name, &options),
+            }
         }
-        // A dangling link: the file is created where it points to, as open(2) does.
-        if !exclusive && let Ok(target) = fs::read_link(path) {
-            let target = path.parent().unwrap_or(Path::new(".")).join(target);
-            return self.inner.directory.create_stub(&target, mode, layout);
-        }
-        let created = self.inner.directory.create_stub(path, mode, layout)?;
-        if !created && exclusive {
-            return Err(namespace_error("create", path, io::Error::from_raw_os_error(libc::EEXIST)));
-        }
-        Ok(created)
-    }
-
-    /// A handle for a stub that is open already (interposer).
-    ///
-    /// # Errors
-    /// When the descriptor is no valid stub of this cluster.
-    pub fn attach(&self, stub: BorrowedFd<'_>, access: Access) -> Result<File, FsError> {
-        let path = path_of(stub);
-        let descriptor =
-            stub.try_clone_to_owned().map(fs::File::from).map_err(|e| namespace_error("attach", &path, e))?;
-        let record = self.inner.directory.read_stub(stub, &path)?;
-        Ok(File::new(self, record, descriptor, &path, access))
+        Err(namespace_error("create", path, errno(libc::ELOOP)))
     }
 
     /// `stat` or `lstat`: true size and time for files, the namespace's own answer for everything else.
@@ -99,37 +207,16 @@ impl Client {
     /// # Errors
     /// As `stat(2)`; EIO if a server cannot be asked.
     pub fn stat(&self, path: &Path, follow: bool) -> Result<libc::stat, FsError> {
-        let found = raw_stat(path, follow).map_err(|e| namespace_error("stat", path, e))?;
-        if !may_be_stub(&found) {
-            return Ok(found);
-        }
-        match self.inner.directory.open_stub(path, follow) {
-            Ok(stub) => of_descriptor(self, &stub, path),
-            // No permission to read: whoever may not read the file still may see that it is there.
-            Err(error) if error.to_errno() == libc::EACCES => Ok(found),
-            Err(error) => Err(error),
-        }
+        let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
+        self.stat_at(sys::WORKING_DIRECTORY, &c_path(path)?, flags)
     }
 
-    /// `fstat` of a descriptor of the namespace directory.
-    ///
-    /// # Errors
-    /// As [`Client::stat`].
-    pub fn stat_fd(&self, descriptor: BorrowedFd<'_>) -> Result<libc::stat, FsError> {
-        let path = path_of(descriptor);
-        let file = borrowed(descriptor);
-        let found = raw_fstat(&file).map_err(|e| namespace_error("stat", &path, e))?;
-        if may_be_stub(&found) { of_descriptor(self, &file, &path) } else { Ok(found) }
-    }
-
-    /// Removes a name. With the last one the data go, as soon as no handle of this client is open.
+    /// Removes a name; as [`Client::unlink_at`].
     ///
     /// # Errors
     /// As `unlink(2)`; an error of a server leaves data behind, never a name.
     pub fn unlink(&self, path: &Path) -> Result<(), FsError> {
-        let victim = self.victim(path);
-        fs::remove_file(path).map_err(|e| namespace_error("unlink", path, e))?;
-        self.remove_data(victim)
+        self.unlink_at(sys::WORKING_DIRECTORY, &c_path(path)?)
     }
 
     /// Renames; what was at `to` is replaced.
@@ -137,38 +224,8 @@ impl Client {
     /// # Errors
     /// As `rename(2)`.
     pub fn rename(&self, from: &Path, to: &Path) -> Result<(), FsError> {
-        let same = matches!((fs::symlink_metadata(from), fs::symlink_metadata(to)),
-            (Ok(a), Ok(b)) if a.dev() == b.dev() && a.ino() == b.ino());
-        let victim = if same { None } else { self.victim(to) };
-        fs::rename(from, to).map_err(|e| namespace_error("rename", from, e))?;
-        self.remove_data(victim)
-    }
-
-    /// The record of a file whose name is about to go, if it is its last name. Taken before, used by
-    /// [`Client::remove_data`] after the name is gone.
-    #[must_use]
-    pub fn victim(&self, path: &Path) -> Option<Stub> {
-        let found = raw_stat(path, false).ok()?;
-        if !may_be_stub(&found) || found.st_nlink != 1 {
-            return None;
-        }
-        let stub = self.inner.directory.open_stub(path, false).ok()?;
-        self.inner.directory.read_stub(stub.as_fd(), path).ok()
-    }
-
-    /// Removes the data of a file whose last name is gone; at the last close if it is still open here.
-    ///
-    /// # Errors
-    /// When a server cannot be told.
-    pub fn remove_data(&self, victim: Option<Stub>) -> Result<(), FsError> {
-        let Some(stub) = victim else { return Ok(()) };
-        let file = self.inner.peek_file(stub);
-        // Marked first: either the last handle sees the mark when it goes, or it is seen here that it has gone.
-        file.mark_unlinked();
-        if file.handles() > 0 {
-            return Ok(());
-        }
-        file.destroy(&self.inner)
+        let here = sys::WORKING_DIRECTORY;
+        self.rename_at(here, &c_path(from)?, here, &c_path(to)?, 0)
     }
 
     /// Cuts a file, or lengthens it with a hole.
@@ -184,20 +241,29 @@ impl Client {
     /// # Errors
     /// When there is no such file or directory.
     pub fn layout(&self, path: &Path) -> Result<Layout, FsError> {
-        let found = fs::metadata(path).map_err(|e| namespace_error("stat", path, e))?;
-        if found.is_dir() {
-            return self.inner.directory.default_layout(path);
+        let name = c_path(path)?;
+        let place = Place { dir: sys::WORKING_DIRECTORY, name: &name };
+        let found = sys::stat_at(place, 0).map_err(|e| namespace_error("stat", path, e))?;
+        if found.st_mode & libc::S_IFMT == libc::S_IFDIR {
+            return self.inner.directory.default_layout(place);
         }
-        let stub = self.inner.directory.open_stub(path, true)?;
-        Ok(self.inner.directory.read_stub(stub.as_fd(), path)?.layout)
+        Ok(self.stub(path)?.layout)
     }
 
-    /// The record of a file: identity, layout, number of targets.
+    /// The record of a file: identity, layout, number of targets, and what is known about its contents.
     ///
     /// # Errors
     /// When there is no such file, or it is no stub.
     pub fn stub(&self, path: &Path) -> Result<Stub, FsError> {
-        let stub = self.inner.directory.open_stub(path, true)?;
+        let fail = |e| namespace_error("open", path, e);
+        let name = c_path(path)?;
+        let place = Place { dir: sys::WORKING_DIRECTORY, name: &name };
+        let found = sys::stat_at(place, 0).map_err(fail)?;
+        refuse_others(&found, path)?;
+        if let Some((_, stub)) = self.inner.known(inode_of(&found)) {
+            return self.inner.directory.read_stub(stub.as_fd(), path);
+        }
+        let stub = sys::open(place, libc::O_RDONLY | libc::O_NONBLOCK, 0).map_err(fail)?;
         self.inner.directory.read_stub(stub.as_fd(), path)
     }
 
@@ -210,37 +276,45 @@ impl Client {
     }
 }
 
-/// The stub is only ever opened for reading, so the kernel has not checked whether its owner lets us write.
-fn check_permission(path: &Path, options: &OpenOptions) -> Result<(), FsError> {
-    if !options.write {
-        return Ok(());
+/// A descriptor of our own of an open stub, and whether the record can be written by it. If the stub may not be opened anew the
+/// descriptor that is there serves as well.
+fn reopen(stub: BorrowedFd<'_>, access: Access) -> io::Result<(std::fs::File, bool)> {
+    let denied = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EACCES | libc::EROFS));
+    if access.write {
+        match sys::reopen(stub, libc::O_RDWR | libc::O_NONBLOCK) {
+            Err(error) if denied(&error) => {}
+            other => return other.map(|file| (file, true)),
+        }
     }
-    let name = std::ffi::CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| FsError::argument("the path holds a zero byte", libc::EINVAL))?;
-    // SAFETY: a valid path.
-    if unsafe { libc::faccessat(libc::AT_FDCWD, name.as_ptr(), libc::W_OK, libc::AT_EACCESS) } == 0 {
-        return Ok(());
-    }
-    Err(namespace_error("open", path, io::Error::last_os_error()))
-}
-
-fn raw_stat(path: &Path, follow: bool) -> io::Result<libc::stat> {
-    let name = std::ffi::CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    // SAFETY: all zeros is a valid stat.
-    let mut found: libc::stat = unsafe { std::mem::zeroed() };
-    let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
-    // SAFETY: a valid path and our own structure.
-    if unsafe { libc::fstatat(libc::AT_FDCWD, name.as_ptr(), &raw mut found, flags) } == 0 {
-        Ok(found)
-    } else {
-        Err(io::Error::last_os_error())
+    match sys::reopen(stub, libc::O_RDONLY | libc::O_NONBLOCK) {
+        Err(error) if denied(&error) => stub.try_clone_to_owned().map(|fd| (fd.into(), false)),
+        other => other.map(|file| (file, false)),
     }
 }
 
-/// The name a descriptor was opened by, for messages.
-fn path_of(descriptor: BorrowedFd<'_>) -> std::path::PathBuf {
-    use std::os::fd::AsRawFd;
-    let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
-    fs::read_link(&link).unwrap_or_else(|_| link.into())
+/// Refuses what cannot be a stub: directories by their own error, everything else as an ordinary file.
+fn refuse_others(found: &libc::stat, path: &Path) -> Result<(), FsError> {
+    if may_be_stub(found) {
+        return Ok(());
+    }
+    match found.st_mode & libc::S_IFMT {
+        libc::S_IFDIR => Err(namespace_error("open", path, errno(libc::EISDIR))),
+        libc::S_IFLNK => Err(namespace_error("open", path, errno(libc::ELOOP))),
+        _ => {
+            let source = StubError::Length(found.st_size.cast_unsigned());
+            Err(FsError::CorruptStub { path: path.to_owned(), source })
+        }
+    }
+}
+
+/// Where a symbolic link leads.
+fn beside(link: Place<'_>, target: &CStr) -> CString {
+    if target.to_bytes().first() == Some(&b'/') {
+        return target.to_owned();
+    }
+    crate::directory::join(&link.split().0, target)
+}
+
+fn c_path(path: &Path) -> Result<CString, FsError> {
+    sys::c_path(path).map_err(|e| namespace_error("use", path, e))
 }

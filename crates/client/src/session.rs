@@ -3,9 +3,9 @@
 //! A session has a [`ClientId`] of its own. When any of its connections is lost the whole session is: the server has evicted
 //! the id, and a new session begins with a new one.
 
-use crate::directory::random_bytes;
 use crate::error::FsError;
 use crate::stripe::Stripe;
+use crate::sys::random_bytes;
 use ccpfs_transport::{
     Address, ConnectOptions, Connection, FrameSink, LinkError, Received, Wait, connect_with,
 };
@@ -451,7 +451,7 @@ impl FrameSink for ControlSink<'_> {
                 self.session.kill();
                 return;
             };
-            match reply_to(&message) {
+            match crate::answers::reply_to(&message) {
                 Some(request) => {
                     let mut replies = self.session.replies.lock().expect("no code panics under this lock");
                     if let Some(pending) = replies.get_mut(&request.0) {
@@ -461,41 +461,5 @@ impl FrameSink for ControlSink<'_> {
                 None => self.receiver.message(self.session, message),
             }
         }
-    }
-}
-
-/// The request that a message answers, if it is one that a thread waits for by number.
-fn reply_to(message: &Message) -> Option<RequestId> {
-    match message {
-        Message::ReadReply { request, .. }
-        | Message::MapReply { request, .. }
-        | Message::Done { request, .. }
-        | Message::GlimpseReply { request, .. }
-        | Message::StatusReply { request, .. } => Some(*request),
-        Message::Hello { .. }
-        | Message::Welcome { .. }
-        | Message::Refused { .. }
-        | Message::Ping { .. }
-        | Message::Pong { .. }
-        | Message::Goodbye {}
-        | Message::Enqueue { .. }
-        | Message::Grant { .. }
-        | Message::Denied { .. }
-        | Message::Revoke { .. }
-        | Message::RevokeAck { .. }
-        | Message::Convert { .. }
-        | Message::Release { .. }
-        | Message::GlimpseAsk { .. }
-        | Message::GlimpseTell { .. }
-        | Message::Write { .. }
-        | Message::WriteReply { .. }
-        | Message::Read { .. }
-        | Message::Truncate { .. }
-        | Message::Map { .. }
-        | Message::Punch { .. }
-        | Message::Sync { .. }
-        | Message::Destroy { .. }
-        | Message::Glimpse { .. }
-        | Message::Status { .. } => None,
     }
 }

@@ -3,6 +3,7 @@
 use crate::client::{ClientInner, unexpected};
 use crate::error::FsError;
 use crate::hold::Holds;
+use crate::opened::Opened;
 use crate::operation::{self, Wish};
 use crate::range_lock::RangeLock;
 use crate::session::Session;
@@ -16,7 +17,7 @@ use ccpfs_types::{Extent, OperationId, RequestId, ResourceId};
 use ccpfs_wire::{Message, Status};
 use ccpfs_writeback::{BarrierId, JobId};
 use std::cmp::Reverse;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// What all handles of one file share in this client.
@@ -26,8 +27,15 @@ pub(crate) struct FileShared {
     pub(crate) ranges: RangeLock,
     pub(crate) holds: Holds,
     pub(crate) handles: AtomicU32,
-    /// The name is gone; the data go with the last handle.
-    pub(crate) unlinked: AtomicBool,
+    pub(crate) opened: Mutex<Opened>,
+    /// Written or cut by this client since it began to be able to.
+    pub(crate) written: AtomicBool,
+    /// Sealed although there are handles for writing.
+    pub(crate) rested: AtomicBool,
+    /// When the stub was changed last, as far as known; nanoseconds since 1970.
+    pub(crate) floor_ns: AtomicI64,
+    /// The latest time that a write of this client was given.
+    pub(crate) stamped_ns: AtomicI64,
     /// How many errors of flushes there were, and the last one.
     errors: Mutex<(u64, i32)>,
     /// What the last question for the size found of truncates: see [`SizeQuestion::known`].
@@ -61,7 +69,11 @@ impl FileShared {
                 ranges: RangeLock::default(),
                 holds: Holds::default(),
                 handles: AtomicU32::new(0),
-                unlinked: AtomicBool::new(false),
+                opened: Mutex::default(),
+                written: AtomicBool::new(false),
+                rested: AtomicBool::new(false),
+                floor_ns: AtomicI64::new(0),
+                stamped_ns: AtomicI64::new(0),
                 errors: Mutex::default(),
                 cuts: Mutex::default(),
             }
@@ -81,8 +93,9 @@ impl FileShared {
         *self.errors.lock().expect("no code panics under this lock")
     }
 
-    pub(crate) fn mark_unlinked(&self) {
-        self.unlinked.store(true, Ordering::SeqCst);
+    /// Whether this client has data that are not with the servers.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.stripes.iter().any(|stripe| stripe.lock().cached().cache().unacknowledged_end() > 0)
     }
 
     /// Sends what is dirty to the servers and waits for their acknowledgement.
@@ -228,6 +241,16 @@ impl FileShared {
 
     /// Sets the size.
     pub(crate) fn truncate(&self, client: &ClientInner, size: u64) -> Result<(), FsError> {
+        self.resize(client, size, false)
+    }
+
+    /// Makes the file at least `size` bytes long. What others write meanwhile stays: between the look at the size and the change
+    /// nobody can lengthen the file beyond.
+    pub(crate) fn lengthen(&self, client: &ClientInner, size: u64) -> Result<(), FsError> {
+        self.resize(client, size, true)
+    }
+
+    fn resize(&self, client: &ClientInner, size: u64, only_longer: bool) -> Result<(), FsError> {
         if size > FILE_BYTES_MAX {
             return Err(FsError::argument("the size is beyond the largest file", libc::EFBIG));
         }
@@ -235,6 +258,16 @@ impl FileShared {
         let mut turn = self.ranges.lock(above, true);
         let wish = Wish { intent: Intent::ReadThenWrite, extent: above };
         let operation = operation::begin(client, self, &mut turn, &wish)?;
+        if only_longer {
+            match self.attributes(client) {
+                Ok(attributes) if attributes.size < size => {}
+                other => {
+                    operation.finish(client);
+                    return other.map(drop);
+                }
+            }
+        }
+        self.stamp();
         let mut result = Ok(());
         let layout = self.stub.layout;
         let mut cuts: Vec<_> = operation

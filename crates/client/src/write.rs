@@ -114,7 +114,7 @@ fn copy_in(
     for chunk in reservation.chunks(extent) {
         let committed = pin_all(client, layout, &operation, chunk).and_then(|pinned| {
             copy(layout, &pinned, &mut source, chunk);
-            commit(client, &operation, &pinned, chunk.end() == extent.end())
+            commit(client, &operation, (&pinned, file.stamp()), chunk.end() == extent.end())
         });
         match committed {
             Ok(()) => written += usize::try_from(chunk.length()).expect("no longer than the buffers"),
@@ -168,14 +168,13 @@ fn copy(layout: Layout, pinned: &[Pinned<'_>], source: &mut Source<'_>, extent: 
     }
 }
 
-/// Marks the bytes dirty; with the last ones ends the use of each lock, in one turn per stripe.
+/// Marks the bytes dirty, written at `now` (nanoseconds since 1970); with the last ones ends the use of each lock, in one turn per stripe.
 fn commit(
     client: &ClientInner,
     operation: &Operation<'_>,
-    pinned: &[Pinned<'_>],
+    (pinned, now): (&[Pinned<'_>], i64),
     last: bool,
 ) -> Result<(), FsError> {
-    let now = now_ns();
     let mut lost = false;
     let mut pinned = pinned.iter().peekable();
     for (stripe, operation) in operation.stripes() {
@@ -281,12 +280,4 @@ impl<'a> Source<'a> {
             }
         }
     }
-}
-
-/// The time, by the clock that file systems stamp their files with: a finer one would run ahead of them.
-fn now_ns() -> i64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes our own structure; this clock always exists.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) };
-    now.tv_sec * 1_000_000_000 + now.tv_nsec
 }

@@ -12,4 +12,4 @@ mod size;
 mod stub;
 
 pub use size::{ROUNDS_MAX, SizeQuestion};
-pub use stub::{STUB_BYTES, STUB_VERSION, Stub, StubError};
+pub use stub::{Contents, STUB_BYTES, STUB_VERSION, Stub, StubError, StubState};

@@ -93,6 +93,7 @@ fn open(path: &Path, flags: c_int, mode: mode_t, layout: Option<Layout>) -> Resu
         truncate: has(libc::O_TRUNC) && access != libc::O_RDONLY,
         mode,
         layout,
+        ..OpenOptions::default()
     };
     let file = session().client()?.open(path, &options)?;
     // O_SYNC contains O_DSYNC.

@@ -1,0 +1,320 @@
+//! The registry of open files: who has a file open, and who may write it, over all processes and nodes of a namespace.
+//!
+//! *What*: byte locks on small files in a hidden directory of the namespace. For each file of ccPFS three bytes: OPEN is held shared
+//! by every client that has a handle, WRITING by every client that may write, RECORD for a moment by whoever changes or looks at
+//! the stub's record and times together. Locks belong to open file descriptions: they go when their process dies.
+//! *Invariants*: whoever has OPEN alone knows that nobody else has the file open, and whoever has WRITING alone that nobody else
+//! writes it. WRITING is taken before RECORD.
+//! *Not here*: what follows from being alone (`remove.rs`, `seal.rs`).
+
+use crate::sys::{self, Place};
+use ccpfs_types::FileId;
+use std::collections::BTreeSet;
+use std::ffi::{CString, c_int};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// The hidden directory of a namespace.
+pub(crate) const HIDDEN: &str = ".ccpfs";
+const OPENS: &str = "opens";
+const ORPHANS: &str = "orphans";
+/// Files of the registry; the first byte of a file's hash says which.
+const SHELVES: usize = 256;
+
+/// One of the bytes that stand for a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Byte {
+    /// Held by who has a handle.
+    Open,
+    /// Held by who has a handle for writing, or data that are not with the servers.
+    Writing,
+    /// Held by who changes the record and the times of the stub, or looks at both.
+    Record,
+}
+
+/// The registry as one client sees it; nothing without it.
+pub(crate) struct Opens {
+    registry: Option<Registry>,
+}
+
+struct Registry {
+    /// The directory of the shelves.
+    opens: File,
+    /// The directory of what was left behind; not everybody may have made one.
+    orphans: Option<File>,
+    shelves: Vec<Shelf>,
+    /// Descriptions that a forked process goes on with.
+    aside: Mutex<Vec<Arc<File>>>,
+}
+
+#[derive(Default)]
+struct Shelf {
+    state: Mutex<ShelfState>,
+    /// Held while RECORD is: several threads share one description.
+    record: Mutex<()>,
+}
+
+#[derive(Default)]
+struct ShelfState {
+    /// The description that this client's shared locks are on.
+    mine: Option<Arc<File>>,
+    /// The one by which it tries to be alone.
+    trial: Option<Arc<File>>,
+    /// Bytes locked on `mine`.
+    held: BTreeSet<i64>,
+}
+
+impl Opens {
+    /// The registry of a namespace; makes it if it is missing and may be made.
+    pub(crate) fn start(root: &Path) -> Opens {
+        let registry = open_registry(root).or_else(|error| {
+            if error.kind() == io::ErrorKind::NotFound { make_registry(root) } else { Err(error) }
+        });
+        if let Err(error) = &registry {
+            tracing::debug!(%error, "no registry of open files");
+        }
+        Opens { registry: registry.ok() }
+    }
+
+    /// Whether there is one.
+    pub(crate) fn is_there(&self) -> bool {
+        self.registry.is_some()
+    }
+
+    /// Where what was left behind is noted.
+    pub(crate) fn orphans(&self) -> Option<BorrowedFd<'_>> {
+        self.registry.as_ref()?.orphans.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Holds a byte together with others; waits for whoever has it alone. False if it cannot be locked here.
+    pub(crate) fn hold(&self, file: FileId, byte: Byte) -> bool {
+        let Some((registry, shelf, position)) = self.place(file, byte) else { return false };
+        loop {
+            let Ok(mine) = shelf.mine(registry, file) else { return false };
+            if let Err(error) = lock(&mine, libc::F_OFD_SETLKW, libc::F_RDLCK, position) {
+                tracing::debug!(%error, "a file cannot be registered as open");
+                return false;
+            }
+            let mut state = shelf.state.lock().expect("no code panics under this lock");
+            // A fork may have put another description in its place meanwhile.
+            if state.mine.as_ref().is_some_and(|current| Arc::ptr_eq(current, &mine)) {
+                state.held.insert(position);
+                return true;
+            }
+        }
+    }
+
+    /// Lets go of a byte that this client holds.
+    pub(crate) fn let_go(&self, file: FileId, byte: Byte) {
+        let Some((_, shelf, position)) = self.place(file, byte) else { return };
+        let mut state = shelf.state.lock().expect("no code panics under this lock");
+        if state.held.remove(&position)
+            && let Some(mine) = &state.mine
+        {
+            let unlocked = lock(mine, libc::F_OFD_SETLK, libc::F_UNLCK, position);
+            unlocked.unwrap_or_else(|error| tracing::warn!(%error, "a file stays registered as open"));
+        }
+    }
+
+    /// Takes a byte alone if nobody has it, this client included. Whoever wants to hold it waits until the answer is dropped.
+    pub(crate) fn alone(&self, file: FileId, byte: Byte) -> Option<Alone> {
+        let (registry, shelf, position) = self.place(file, byte)?;
+        let trial = shelf.trial(registry, file).ok()?;
+        lock(&trial, libc::F_OFD_SETLK, libc::F_WRLCK, position).ok()?;
+        Some(Alone { trial, position })
+    }
+
+    /// Takes RECORD, to look (`shared`) or to change; waits for others, who are quick. `None` if there is nothing to take.
+    pub(crate) fn record(&self, file: FileId, shared: bool) -> Option<RecordTurn<'_>> {
+        let (registry, shelf, position) = self.place(file, Byte::Record)?;
+        let turn = shelf.record.lock().expect("no code panics under this lock");
+        let trial = shelf.trial(registry, file).ok()?;
+        let kind = if shared { libc::F_RDLCK } else { libc::F_WRLCK };
+        lock(&trial, libc::F_OFD_SETLKW, kind, position).ok()?;
+        Some(RecordTurn { _alone: Alone { trial, position }, _turn: turn })
+    }
+
+    /// Before a process is made that inherits descriptors: it goes on with the descriptions that hold the locks, so that what
+    /// this process lets go later the other one still has. This process takes new ones.
+    pub(crate) fn before_fork(&self) {
+        let Some(registry) = &self.registry else { return };
+        for (index, shelf) in registry.shelves.iter().enumerate() {
+            let mut state = shelf.state.lock().expect("no code panics under this lock");
+            if state.held.is_empty() {
+                continue;
+            }
+            let Ok(fresh) = open_shelf(&registry.opens, index) else { continue };
+            let locked = |position: &i64| lock(&fresh, libc::F_OFD_SETLK, libc::F_RDLCK, *position).is_ok();
+            if !state.held.iter().all(locked) {
+                continue;
+            }
+            if let Some(old) = state.mine.replace(Arc::new(fresh)) {
+                registry.aside.lock().expect("no code panics under this lock").push(old);
+            }
+        }
+    }
+
+    /// After the process was made, in this one.
+    pub(crate) fn after_fork_in_parent(&self) {
+        if let Some(registry) = &self.registry {
+            registry.aside.lock().expect("no code panics under this lock").clear();
+        }
+    }
+
+    fn place(&self, file: FileId, byte: Byte) -> Option<(&Registry, &Shelf, i64)> {
+        let registry = self.registry.as_ref()?;
+        let shelf = &registry.shelves[shelf_index(file)];
+        Some((registry, shelf, position(file, byte)))
+    }
+}
+
+/// A byte taken alone; dropped, it is free.
+pub(crate) struct Alone {
+    trial: Arc<File>,
+    position: i64,
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        let unlocked = lock(&self.trial, libc::F_OFD_SETLK, libc::F_UNLCK, self.position);
+        unlocked.unwrap_or_else(|error| tracing::warn!(%error, "a lock of the registry cannot be given up"));
+    }
+}
+
+/// RECORD of one file; dropped, it is free.
+pub(crate) struct RecordTurn<'a> {
+    // Before the turn: another thread of this client must not find the byte locked by us.
+    _alone: Alone,
+    _turn: std::sync::MutexGuard<'a, ()>,
+}
+
+impl Shelf {
+    fn mine(&self, registry: &Registry, file: FileId) -> io::Result<Arc<File>> {
+        self.description(registry, file, |state| &mut state.mine)
+    }
+
+    fn trial(&self, registry: &Registry, file: FileId) -> io::Result<Arc<File>> {
+        self.description(registry, file, |state| &mut state.trial)
+    }
+
+    fn description(
+        &self,
+        registry: &Registry,
+        file: FileId,
+        which: impl FnOnce(&mut ShelfState) -> &mut Option<Arc<File>>,
+    ) -> io::Result<Arc<File>> {
+        let mut state = self.state.lock().expect("no code panics under this lock");
+        let which = which(&mut state);
+        if let Some(known) = which {
+            return Ok(Arc::clone(known));
+        }
+        let opened = Arc::new(open_shelf(&registry.opens, shelf_index(file))?);
+        *which = Some(Arc::clone(&opened));
+        Ok(opened)
+    }
+}
+
+fn shelf_index(file: FileId) -> usize {
+    usize::from(file.0[0])
+}
+
+/// Where the byte of a file is: four bytes for each file, at a place given by 60 other bits of its random number.
+fn position(file: FileId, byte: Byte) -> i64 {
+    let mut bits = [0; 8];
+    bits.copy_from_slice(&file.0[1..9]);
+    let which = match byte {
+        Byte::Open => 0,
+        Byte::Writing => 1,
+        Byte::Record => 2,
+    };
+    let place = (u64::from_le_bytes(bits) >> 4) << 2 | which;
+    i64::try_from(place).expect("62 bits")
+}
+
+/// Locks or unlocks one byte; waits through signals.
+fn lock(file: &File, command: c_int, kind: c_int, position: i64) -> io::Result<()> {
+    // SAFETY: all zeros is a valid structure.
+    let mut wanted: libc::flock = unsafe { std::mem::zeroed() };
+    wanted.l_type = libc::c_short::try_from(kind).expect("a small number");
+    wanted.l_whence = libc::c_short::try_from(libc::SEEK_SET).expect("a small number");
+    wanted.l_start = position;
+    wanted.l_len = 1;
+    loop {
+        // SAFETY: an open descriptor and our own structure, which is the kernel's on 64-bit systems.
+        let done = unsafe { libc::syscall(libc::SYS_fcntl, file.as_raw_fd(), command, &raw mut wanted) };
+        if done == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+fn shelf_name(index: usize) -> CString {
+    CString::new(format!("{index:02x}")).expect("no zero byte")
+}
+
+fn open_shelf(opens: &File, index: usize) -> io::Result<File> {
+    sys::open(Place { dir: opens.as_fd(), name: &shelf_name(index) }, libc::O_RDWR, 0)
+}
+
+fn open_directory(dir: BorrowedFd<'_>, name: &str) -> io::Result<File> {
+    let name = CString::new(name)?;
+    sys::open(Place { dir, name: &name }, libc::O_RDONLY | libc::O_DIRECTORY, 0)
+}
+
+fn open_registry(root: &Path) -> io::Result<Registry> {
+    let hidden = sys::c_path(&root.join(HIDDEN))?;
+    let hidden = Place { dir: sys::WORKING_DIRECTORY, name: &hidden };
+    let hidden = sys::open(hidden, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+    let opens = open_directory(hidden.as_fd(), OPENS)?;
+    // Whoever may not lock here, or whose file system has no locks, must do without.
+    let first = open_shelf(&opens, 0)?;
+    lock(&first, libc::F_OFD_SETLK, libc::F_RDLCK, i64::MAX - 1)?;
+    let orphans = open_directory(hidden.as_fd(), ORPHANS).ok();
+    let shelves = (0..SHELVES).map(|_| Shelf::default()).collect();
+    Ok(Registry { opens, orphans, shelves, aside: Mutex::default() })
+}
+
+/// Makes the registry: complete under another name first, because nobody must ever find half of one.
+fn make_registry(root: &Path) -> io::Result<Registry> {
+    let hidden = root.join(HIDDEN);
+    make_shared(&hidden, 0o755)?;
+    make_shared(&hidden.join(ORPHANS), 0o777)?;
+    let mut random = [0; 8];
+    sys::random_bytes(&mut random)?;
+    let fresh = hidden.join(format!("{OPENS}.{:016x}", u64::from_le_bytes(random)));
+    make_shared(&fresh, 0o755)?;
+    let made = File::open(&fresh).and_then(|opens| {
+        for index in 0..SHELVES {
+            let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
+            let shelf = sys::open(Place { dir: opens.as_fd(), name: &shelf_name(index) }, flags, 0o666)?;
+            sys::change_mode(shelf.as_fd(), 0o666)?;
+        }
+        std::fs::rename(&fresh, hidden.join(OPENS))
+    });
+    if made.is_err() {
+        // Somebody else was faster, or it cannot be done.
+        let _ = std::fs::remove_dir_all(&fresh);
+    }
+    open_registry(root)
+}
+
+/// Makes a directory, whatever the umask is.
+fn make_shared(path: &Path, mode: u32) -> io::Result<()> {
+    let name = sys::c_path(path)?;
+    let place = Place { dir: sys::WORKING_DIRECTORY, name: &name };
+    match sys::make_directory(place, mode) {
+        Ok(()) => {
+            let made = sys::open(place, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+            sys::change_mode(made.as_fd(), mode)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}

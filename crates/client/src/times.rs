@@ -1,0 +1,128 @@
+//! Time stamps: when the data of an unsealed file were written is known to the servers, everything else to the stub.
+//!
+//! A file that somebody may write has the later of two times: when its data were written, if that was after the stub was changed
+//! last (`ctime`), else what the stub says. So times that are set by hand win over earlier writes, and later writes over them.
+
+use crate::client::{Client, ClientInner};
+use crate::directory::namespace_error;
+use crate::error::FsError;
+use crate::shared::{DataAttributes, FileShared};
+use crate::sys;
+use ccpfs_namespace::StubState;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const NS_PER_S: i64 = 1_000_000_000;
+/// Attempts to give a stub a change time later than the last write: file systems stamp by a clock that ticks.
+const TICKS_MAX: u32 = 50;
+
+/// The time, by the clock that file systems stamp their files with: a finer one would run ahead of them.
+pub(crate) fn now_ns() -> i64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes our own structure; this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut now) };
+    sys::nanoseconds(now.tv_sec, now.tv_nsec)
+}
+
+/// Leaves a time as it is.
+pub(crate) const fn omit() -> libc::timespec {
+    libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT }
+}
+
+/// A time as the kernel takes it.
+pub(crate) const fn timespec(ns: i64) -> libc::timespec {
+    libc::timespec { tv_sec: ns.div_euclid(NS_PER_S), tv_nsec: ns.rem_euclid(NS_PER_S) }
+}
+
+impl Client {
+    /// Before a door changes mode, owner, extended attributes or links of a file, or renames it: the time of the last write goes
+    /// into the stub, because such a change makes the stub younger than the data. Does nothing for what is not a ccPFS file.
+    ///
+    /// # Errors
+    /// When a server cannot be asked.
+    pub fn settle_times(&self, fd: BorrowedFd<'_>) -> Result<(), FsError> {
+        self.inner.settle_times(fd)
+    }
+
+    /// `futimens`, for everything in the namespace: access and modification time, `UTIME_NOW` and `UTIME_OMIT` allowed. Earlier
+    /// writes of this client do not come after it.
+    ///
+    /// # Errors
+    /// As `futimens(2)`; the error of a flush.
+    pub fn set_times(&self, fd: BorrowedFd<'_>, times: &[libc::timespec; 2]) -> Result<(), FsError> {
+        let fail = |e| namespace_error("utimens", &crate::attributes::path_of(fd), e);
+        let found = sys::stat(fd).map_err(fail)?;
+        let looked = self.inner.look(fd, &found)?;
+        let unsealed = looked.filter(|looked| !matches!(looked.record.state, StubState::Sealed(_)));
+        let Some(looked) = unsealed else { return sys::set_times(fd, times).map_err(fail) };
+        if times[1].tv_nsec == libc::UTIME_OMIT {
+            self.settle_times(fd)?;
+        }
+        let shared = self.inner.find_file(looked.record.file);
+        if let Some(shared) = &shared {
+            // What the servers store later they take for written later.
+            shared.flush(&self.inner)?;
+        }
+        sys::set_times(fd, times).map_err(fail)?;
+        match shared {
+            Some(shared) => outrun(fd, &shared, times).map_err(fail),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Makes the stub younger than the last write of this client, and later writes younger than the stub.
+fn outrun(fd: BorrowedFd<'_>, shared: &FileShared, times: &[libc::timespec; 2]) -> io::Result<()> {
+    for _ in 0..TICKS_MAX {
+        let changed = sys::changed_ns(&sys::stat(fd)?);
+        shared.raise_floor(changed);
+        if changed >= shared.stamped_ns.load(Ordering::Relaxed) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        sys::set_times(fd, times)?;
+    }
+    Ok(())
+}
+
+impl ClientInner {
+    /// See [`Client::settle_times`].
+    pub(crate) fn settle_times(&self, fd: BorrowedFd<'_>) -> Result<(), FsError> {
+        let fail = |e| namespace_error("stat", &crate::attributes::path_of(fd), e);
+        let found = sys::stat(fd).map_err(fail)?;
+        let Some(looked) = self.look(fd, &found)? else { return Ok(()) };
+        if let StubState::Sealed(_) = looked.record.state {
+            return Ok(());
+        }
+        let shared = self.peek_file(looked.record);
+        let data = self.data_of(&shared, looked.record.state)?;
+        if data.modified_ns > sys::changed_ns(&found) {
+            // Who may not set times may not change the rest either, and is told by that call.
+            let _ = sys::set_times(looked.stub.as_fd(), &[omit(), timespec(data.modified_ns)]);
+        }
+        Ok(())
+    }
+
+    /// Size, time and space of the data of an unsealed file. Asks nobody while this client, alone, could have written and has not.
+    pub(crate) fn data_of(&self, shared: &FileShared, state: StubState) -> Result<DataAttributes, FsError> {
+        let before = match state {
+            StubState::Unsealed { sole: true, .. } => shared.opened().before,
+            StubState::Unsealed { sole: false, .. } | StubState::Unwatched | StubState::Sealed(_) => None,
+        };
+        match before {
+            Some(before) if !shared.written.load(Ordering::SeqCst) => Ok(DataAttributes {
+                size: before.size,
+                modified_ns: 0,
+                stored_bytes: before.blocks.saturating_mul(4096),
+            }),
+            Some(_) => {
+                let mut data = shared.attributes(self)?;
+                data.modified_ns = shared.stamped_ns.load(Ordering::Relaxed);
+                Ok(data)
+            }
+            None => shared.attributes(self),
+        }
+    }
+}
