@@ -42,8 +42,7 @@ impl File {
     }
 
     /// Makes a hole of these bytes, as `fallocate(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE)`: they read as zeros, their space is
-    /// given back where the servers' file systems can, the size stays. Atomic with respect to reads and writes of one stripe; a
-    /// hole over several stripes is one for readers, because they wait for all of it.
+    /// given back where the servers' file systems can, the size stays. Atomic with respect to reads and writes.
     ///
     /// # Errors
     /// EBADF if not open for writing, the error of a flush, and what servers say.
@@ -117,7 +116,8 @@ fn find_in_stripe(
     let mut at = extent.start();
     while let Some(rest) = Extent::new(at, extent.end()) {
         let (data, known_to) = ask(client, stripe, operation, rest)?;
-        let known = Extent::new(at, known_to).ok_or(FsError::Server { operation: "map", errno: libc::EPROTO })?;
+        let known =
+            Extent::new(at, known_to).ok_or(FsError::Server { operation: "map", errno: libc::EPROTO })?;
         if let Some(found) = first_in(known, &own, &data, wanted) {
             return Ok(Some(found));
         }
@@ -128,15 +128,14 @@ fn find_in_stripe(
 
 /// The first wanted byte of `known`, in which data are what one of the lists names.
 fn first_in(known: Extent, own: &[Extent], data: &[Extent], wanted: Wanted) -> Option<u64> {
-    let mut parts: Vec<Extent> =
-        own.iter().chain(data).filter_map(|part| part.intersection(known)).collect();
+    let mut parts: Vec<Extent> = own.iter().chain(data).filter_map(|part| part.intersection(known)).collect();
     parts.sort_unstable();
     match wanted {
         Wanted::Data => parts.first().map(|part| part.start()),
         Wanted::Hole => {
-            let covered = parts.into_iter().fold(known.start(), |end, part| {
-                if part.start() <= end { end.max(part.end()) } else { end }
-            });
+            let covered = parts
+                .into_iter()
+                .fold(known.start(), |end, part| if part.start() <= end { end.max(part.end()) } else { end });
             Some(covered).filter(|covered| *covered < known.end())
         }
     }

@@ -127,7 +127,8 @@ impl RangeGuard<'_> {
         self.runs = true;
         let mut state = self.lock.state();
         let order = state.number();
-        let entry = state.entries.iter_mut().find(|e| e.ticket == self.ticket).expect("a guard has its entry");
+        let entry =
+            state.entries.iter_mut().find(|e| e.ticket == self.ticket).expect("a guard has its entry");
         entry.runs = Some(order);
         let entry = *entry;
         while state.runs_before(order, &entry, |e| e.beneath) {

@@ -338,7 +338,8 @@ fn mappings_on_three_nodes_and_calls_see_one_order_of_all_stores() {
                 let bytes = read(&file, 0, usize::try_from(words * WINDOW_BYTES).unwrap());
                 for (word, at_least) in at_least.into_iter().enumerate() {
                     let at = word * usize::try_from(WINDOW_BYTES).unwrap();
-                    let found = bytes.get(at..at + 8).map_or(0, |b| u64::from_le_bytes(b.try_into().unwrap()));
+                    let found =
+                        bytes.get(at..at + 8).map_or(0, |b| u64::from_le_bytes(b.try_into().unwrap()));
                     assert!(found >= at_least, "{word}: {found} after {at_least}");
                 }
             }

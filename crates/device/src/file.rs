@@ -16,6 +16,8 @@ use crate::sys;
 
 /// Zeros written at a time where the file system has no holes, in bytes.
 const ZEROS_BYTES: usize = 64 << 10;
+/// Blocks of most file systems are as long, or shorter.
+const BLOCK_BYTES: u64 = 4096;
 
 /// How a [`FileDevice`] behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,11 +164,14 @@ fn write_zeros(file: &File, start: u64, end: u64) -> io::Result<()> {
 
 fn punch(file: &File, extent: Extent) -> io::Result<()> {
     // A file that grows meanwhile grows by writes that are not older than this call.
-    let end = extent.end().min(file.metadata()?.len());
+    let length = file.metadata()?.len();
+    let end = extent.end().min(length);
     if end <= extent.start() {
         return Ok(());
     }
-    match sys::punch(file, extent.start(), end - extent.start()) {
+    // To the end of the last block, so that it goes as well.
+    let blocks_end = extent.end().min(length.next_multiple_of(BLOCK_BYTES));
+    match sys::punch(file, extent.start(), blocks_end - extent.start()) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
             write_zeros(file, extent.start(), end)
         }

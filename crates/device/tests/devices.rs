@@ -47,6 +47,35 @@ fn a_missing_object_reads_as_empty() {
 }
 
 #[test]
+fn maps_never_call_data_a_hole_and_find_large_holes() {
+    let extent = |start, end| Extent::new(start, end).unwrap();
+    on_every_device(|device| {
+        let whole = device.map(OBJECT, extent(5, 10), 1).unwrap();
+        assert_eq!((whole.data, whole.known_to), (vec![], 10));
+        let mib = 1 << 20;
+        for i in 0..3 {
+            device.write(OBJECT, &[(i * mib + 4096, &[1; 5000])]).unwrap();
+        }
+        let map = device.map(OBJECT, extent(0, 1 << 30), 10).unwrap();
+        assert_eq!(map.known_to, 1 << 30);
+        for i in 0..3 {
+            let covers = |at| map.data.iter().any(|data| data.start() <= at && at < data.end());
+            assert!(covers(i * mib + 4096) && covers(i * mib + 9095), "{map:?}");
+            assert!(!covers(i * mib + mib / 2), "{map:?}");
+        }
+        assert!(map.data.windows(2).all(|pair| pair[0].end() < pair[1].start()));
+        // Cut short, the rest is asked for again.
+        let first = device.map(OBJECT, extent(0, 1 << 30), 2).unwrap();
+        assert_eq!((&first.data[..], first.known_to), (&map.data[..2], map.data[2].start()));
+        let part = device.map(OBJECT, extent(5000, 6000), 2).unwrap();
+        assert_eq!((part.data, part.known_to), (vec![extent(5000, 6000)], 6000));
+        device.punch(OBJECT, extent(0, 2 * mib)).unwrap();
+        assert!(device.map(OBJECT, extent(0, 2 * mib), 2).unwrap().data.is_empty());
+        assert_eq!(device.map(OBJECT, extent(3 * mib, 4 * mib), 2).unwrap().data, []);
+    });
+}
+
+#[test]
 fn pieces_land_where_they_belong_and_gaps_read_as_zeros() {
     on_every_device(|device| {
         device.write(OBJECT, &[(2, b"ab"), (4, b"cd"), (10, b"xyz"), (0, b"!")]).unwrap();
