@@ -88,10 +88,10 @@ impl Prepared {
         let mut folder = None;
         let mut any = false;
         for action in &list {
-            match action {
-                Action::Open { path, .. } => any |= open::concerns(AT_FDCWD, &joined(folder.as_ref(), path)),
-                _ => enter(&mut folder, action),
+            if let Action::Open { path, .. } = action {
+                any |= open::concerns(AT_FDCWD, &joined(folder.as_ref(), path));
             }
+            enter(&mut folder, action);
         }
         if !any {
             return Ok(None);

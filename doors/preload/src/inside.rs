@@ -37,6 +37,13 @@ impl Drop for Inside {
     }
 }
 
+/// Does `work` as the program would, outside the client library.
+pub(crate) fn outside(work: impl FnOnce()) {
+    let depth = DEPTH.replace(0);
+    work();
+    DEPTH.set(depth);
+}
+
 /// Where descriptors of the client library are put: below the usual limit of 1024, above what programs use by number.
 fn first_high_fd() -> c_int {
     let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };

@@ -31,6 +31,7 @@ mod catch;
 mod copy;
 mod descriptors;
 mod inside;
+mod limits;
 mod locks;
 mod marks;
 mod open;

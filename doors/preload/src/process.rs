@@ -1,6 +1,6 @@
 //! The life of the process: its start, forks, and end.
 
-use crate::{real, session, stdio, table};
+use crate::{limits, real, session, stdio, table};
 use libc::{c_char, c_int};
 
 #[used]
@@ -15,6 +15,7 @@ static END: extern "C" fn() = end;
 unsafe extern "C" fn start(_count: c_int, _arguments: *const *const c_char, variables: *const *const c_char) {
     // SAFETY: the handlers are functions of this library, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child)) };
+    limits::refresh();
     // SAFETY: glibc passes the environment.
     unsafe { crate::spawn::inherit(variables) };
 }

@@ -188,7 +188,10 @@ mod tests {
     #[test]
     fn the_first_line_of_a_script_names_an_interpreter_and_at_most_one_argument() {
         assert_eq!(parts(b"/bin/sh\necho"), Some((b"/bin/sh".to_vec(), None)));
-        assert_eq!(parts(b" /usr/bin/env  python3 -u \n"), Some((b"/usr/bin/env".to_vec(), Some(b"python3 -u".to_vec()))));
+        assert_eq!(
+            parts(b" /usr/bin/env  python3 -u \n"),
+            Some((b"/usr/bin/env".to_vec(), Some(b"python3 -u".to_vec())))
+        );
         assert_eq!(parts(b"\n"), None);
         assert_eq!(parts(b"/bin/a\0b\n"), None);
     }

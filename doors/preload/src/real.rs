@@ -161,6 +161,8 @@ originals! {
         socket: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int, limit: *mut timespec
     ) -> c_int;
     chroot(path: *const c_char) -> c_int;
+    setrlimit64(resource: c_uint, limit: *const c_void) -> c_int;
+    prlimit64(process: pid_t, resource: c_uint, limit: *const c_void, former: *mut c_void) -> c_int;
     setmntent(path: *const c_char, mode: *const c_char) -> *mut FILE;
     login_tty(fd: c_int) -> c_int;
     forkpty(terminal: *mut c_int, name: *mut c_char, settings: *const c_void, size: *const c_void) -> pid_t;

@@ -140,7 +140,9 @@ fn load_settings() -> Option<&'static Settings> {
 }
 
 fn read_settings() -> Result<Settings, String> {
-    let config = ClientConfig::load(None).map_err(|e| e.to_string())?;
+    // A program may have emptied its environment on the way to starting another one.
+    let remembered = crate::spawn::config_at_start().filter(|_| std::env::var_os("CCPFS_CONFIG").is_none());
+    let config = ClientConfig::load(remembered.as_deref()).map_err(|e| e.to_string())?;
     let namespace = config.namespace.clone();
     let resolved = namespace
         .canonicalize()

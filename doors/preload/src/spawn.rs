@@ -13,8 +13,10 @@ use crate::real;
 use crate::session;
 use crate::{open, table};
 use libc::{c_char, c_int, c_void};
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr};
 use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::OnceLock;
 
@@ -57,6 +59,13 @@ pub(crate) unsafe fn inherit(variables: *const *const c_char) {
     if !readable {
         say_without();
     }
+}
+
+/// The configuration that this process was started with.
+pub(crate) fn config_at_start() -> Option<PathBuf> {
+    let variables = &INHERITANCE.get()?.variables;
+    let path = variables.iter().find_map(|entry| value_of(entry, CONFIG_VARIABLE))?;
+    Some(PathBuf::from(OsStr::from_bytes(path)))
 }
 
 /// There is no configuration: says so now, and to the processes that this one starts that it has been said.

@@ -1,5 +1,6 @@
 //! Reads, writes, offsets and sizes of POSIX in terms of the client's files.
 
+use crate::limits;
 use crate::real::{self, checked};
 use crate::reply::Errno;
 use crate::session::{self, failed};
@@ -93,6 +94,16 @@ pub(crate) fn write(open: &OpenRef, fd: c_int, from: &[IoSlice<'_>]) -> Result<i
     if open.flags() & libc::O_APPEND != 0 {
         return append(open, fd, from, true);
     }
+    if limits::exists() {
+        let at = position(seek_plain(fd, 0, libc::SEEK_CUR)?)?;
+        let allowed = limits::allowed(at, wanted)?;
+        return write_all(open, fd, &limits::cut(from, allowed), allowed);
+    }
+    write_all(open, fd, from, wanted)
+}
+
+/// Writes at the offset, which moves.
+fn write_all(open: &OpenRef, fd: c_int, from: &[IoSlice<'_>], wanted: usize) -> Result<isize, Errno> {
     let file = open.file(fd)?;
     let at = reserve(fd, wanted)?;
     let written = file.write_vectored_at(from, at).map_err(|e| failed(&e));
@@ -114,6 +125,21 @@ pub(crate) fn append(open: &OpenRef, fd: c_int, from: &[IoSlice<'_>], moves: boo
     if wanted == 0 {
         return Ok(0);
     }
+    if limits::exists() {
+        let end = position(size(open, fd)?)?;
+        let allowed = limits::allowed(end, wanted)?;
+        return append_all(open, fd, &limits::cut(from, allowed), allowed, moves);
+    }
+    append_all(open, fd, from, wanted, moves)
+}
+
+fn append_all(
+    open: &OpenRef,
+    fd: c_int,
+    from: &[IoSlice<'_>],
+    wanted: usize,
+    moves: bool,
+) -> Result<isize, Errno> {
     let file = open.file(fd)?;
     let end = file.append(from).map_err(|e| failed(&e))?;
     if moves {
@@ -136,9 +162,13 @@ pub(crate) fn write_at(open: &OpenRef, fd: c_int, from: &[IoSlice<'_>], at: off_
     if wanted == 0 {
         return Ok(0);
     }
+    if open.flags() & libc::O_APPEND != 0 {
+        return append(open, fd, from, false);
+    }
     let file = open.file(fd)?;
-    let written = if open.flags() & libc::O_APPEND != 0 {
-        file.append(from).map(|_| wanted)
+    let written = if limits::exists() {
+        let allowed = limits::allowed(at, wanted)?;
+        file.write_vectored_at(&limits::cut(from, allowed), at)
     } else {
         file.write_vectored_at(from, at)
     };
@@ -200,9 +230,12 @@ pub(crate) fn truncate(open: &OpenRef, fd: c_int, size: off_t) -> Result<c_int, 
     if !open.is_writable() {
         return Err(libc::EINVAL);
     }
-    let size = position(size)?;
+    let wanted = position(size)?;
+    if limits::exists() && wanted > position(self::size(open, fd)?)? {
+        limits::check_size(wanted)?;
+    }
     let file = open.file(fd)?;
-    file.truncate(size).map_err(|e| failed(&e))?;
+    file.truncate(wanted).map_err(|e| failed(&e))?;
     settle(open, file)?;
     Ok(0)
 }

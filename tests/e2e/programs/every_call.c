@@ -20,6 +20,7 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -723,6 +724,40 @@ static void processes(void) {
     SAY(WEXITSTATUS(system("cp /bin/true here && ./here && PATH=$PWD:$PATH here")));
 }
 
+static volatile sig_atomic_t signals;
+static void on_signal(int number) {
+    signals += number == SIGXFSZ;
+}
+
+static void limits(void) {
+    family = "limits";
+    signal(SIGXFSZ, on_signal);
+    struct rlimit limit = {1000, RLIM_INFINITY};
+    int fd = fill("l", "");
+    SAY(setrlimit(RLIMIT_FSIZE, &limit));
+    char bytes[2000] = "";
+    SAY(pwrite(fd, bytes, 2000, 500));
+    SAY(pwrite(fd, bytes, 1, 1000));
+    SAY(signals);
+    SAY(write(fd, bytes, 2000));
+    SAY(write(fd, bytes, 2000));
+    SAY(signals);
+    SAY(ftruncate(fd, 1001));
+    SAY(fallocate(fd, 0, 0, 1001));
+    SAY(signals);
+    SAY(ftruncate(fd, 990));
+    close(fd);
+    fd = open("l", O_WRONLY | O_APPEND);
+    SAY(write(fd, bytes, 20));
+    SAY(write(fd, bytes, 20));
+    SAY(signals);
+    SAY(size_of("l"));
+    close(fd);
+    limit.rlim_cur = RLIM_INFINITY;
+    SAY(prlimit(0, RLIMIT_FSIZE, &limit, NULL));
+    SAY(truncate("l", 2000));
+}
+
 int main(int count, char **arguments) {
     if (count < 2 || chdir(arguments[1]) < 0)
         return 2;
@@ -738,5 +773,6 @@ int main(int count, char **arguments) {
     streams();
     requests();
     processes();
+    limits();
     return fflush(stdout);
 }

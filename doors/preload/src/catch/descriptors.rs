@@ -78,9 +78,8 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_in
             .is_some_and(|fd| c_int::try_from(*fd).is_ok_and(table::is_known)),
         _ => false,
     };
-    let refused =
-        matches!(request, CLONE | CLONE_RANGE | DEDUPLICATE_RANGE | MAP_EXTENTS | MAP_BLOCK)
-            || SET_ATTRIBUTES.contains(&request);
+    let refused = matches!(request, CLONE | CLONE_RANGE | DEDUPLICATE_RANGE | MAP_EXTENTS | MAP_BLOCK)
+        || SET_ATTRIBUTES.contains(&request);
     let open = table::find(fd);
     if source_is_ours || (refused && open.is_some()) {
         real::set_errno(libc::EOPNOTSUPP);

@@ -203,7 +203,11 @@ unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
 unsafe extern "C" fn mknodat(at: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
     let is_file = matches!(mode & libc::S_IFMT, 0 | libc::S_IFREG);
     // SAFETY: as the caller promises.
-    if is_file && !inside::is_inside() && !path.is_null() && paths::is_ours(at, unsafe { CStr::from_ptr(path) }) {
+    if is_file
+        && !inside::is_inside()
+        && !path.is_null()
+        && paths::is_ours(at, unsafe { CStr::from_ptr(path) })
+    {
         return reply(|| {
             // SAFETY: as the caller promises.
             let full = paths::absolute_path(at, unsafe { CStr::from_ptr(path) })?;
@@ -223,7 +227,12 @@ unsafe extern "C" fn mknod(path: *const c_char, mode: mode_t, device: dev_t) -> 
 
 /// What programs built against older C libraries call.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn __xmknod(_version: c_int, path: *const c_char, mode: mode_t, device: *const dev_t) -> c_int {
+unsafe extern "C" fn __xmknod(
+    _version: c_int,
+    path: *const c_char,
+    mode: mode_t,
+    device: *const dev_t,
+) -> c_int {
     // SAFETY: as the caller promises.
     unsafe { mknodat(AT_FDCWD, path, mode, *device) }
 }

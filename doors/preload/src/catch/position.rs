@@ -139,7 +139,9 @@ unsafe extern "C" fn posix_fadvise64(fd: c_int, offset: off_t, count: off_t, adv
     match table::find(fd) {
         // SAFETY: plain integers.
         None => unsafe { real::posix_fadvise64(fd, offset, count, advice) },
-        Some(_) if count < 0 || !(libc::POSIX_FADV_NORMAL..=libc::POSIX_FADV_NOREUSE).contains(&advice) => libc::EINVAL,
+        Some(_) if count < 0 || !(libc::POSIX_FADV_NORMAL..=libc::POSIX_FADV_NOREUSE).contains(&advice) => {
+            libc::EINVAL
+        }
         Some(_) => 0,
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::program::{self, Program};
 use crate::spawn::{Environment, publish_descriptors};
-use crate::{inside, open, paths, process, real, session, table};
-use libc::{AT_FDCWD, FILE, c_char, c_int, c_void, pid_t, pthread_attr_t, pthread_t};
+use crate::{inside, limits, open, paths, process, real, session, table};
+use libc::{AT_FDCWD, FILE, c_char, c_int, c_uint, c_void, pid_t, pthread_attr_t, pthread_t};
 use std::ffi::{CStr, CString};
 
 unsafe extern "C" {
@@ -83,13 +83,43 @@ unsafe extern "C" fn clone(
             let begin = begin_child as *const c_void;
             process::before_fork();
             // SAFETY: as the caller promises; the child reads its own copy of this thread's stack.
-            let answer = unsafe { real::clone(begin, stack, flags, (&raw const child).cast_mut().cast(), a, b, c) };
+            let answer =
+                unsafe { real::clone(begin, stack, flags, (&raw const child).cast_mut().cast(), a, b, c) };
             process::after_fork_in_parent();
             answer
         }
         // SAFETY: as the caller promises.
         _ => unsafe { real::clone(function, stack, flags, argument, a, b, c) },
     }
+}
+
+/// The largest file that may be written is enforced here, for the files that are ours.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn setrlimit64(resource: c_uint, limit: *const c_void) -> c_int {
+    // SAFETY: as the caller promises.
+    let answer = unsafe { real::setrlimit64(resource, limit) };
+    limits::refresh();
+    answer
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn prlimit64(
+    process: pid_t,
+    resource: c_uint,
+    limit: *const c_void,
+    former: *mut c_void,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    let answer = unsafe { real::prlimit64(process, resource, limit, former) };
+    limits::refresh();
+    answer
+}
+
+super::same! {
+    setrlimit = setrlimit64(resource: c_uint, limit: *const c_void) -> c_int;
+    prlimit = prlimit64(
+        process: pid_t, resource: c_uint, limit: *const c_void, former: *mut c_void
+    ) -> c_int;
 }
 
 /// The C library moves the terminal to the standard descriptors by itself.
@@ -265,7 +295,8 @@ unsafe extern "C" fn execvpe(
     // SAFETY: as the caller promises.
     unsafe {
         let name = CStr::from_ptr(file);
-        let path = if name.to_bytes().contains(&b'/') { Some(name.to_owned()) } else { program::search(name) };
+        let path =
+            if name.to_bytes().contains(&b'/') { Some(name.to_owned()) } else { program::search(name) };
         if let Some(path) = path.filter(|path| open::leads_to_stub(AT_FDCWD, path)) {
             let answer = start_at(AT_FDCWD, path.as_ptr(), arguments, variables, 0);
             if real::errno() != libc::ENOEXEC {

@@ -80,9 +80,12 @@ unsafe fn bytes(number: c_long, [a, b, c, d, e, f]: &Arguments) -> Option<c_long
             libc::SYS_fsync => c_long::from(libc::fsync(int(a))),
             libc::SYS_fdatasync => c_long::from(libc::fdatasync(int(a))),
             libc::SYS_syncfs => c_long::from(libc::syncfs(int(a))),
-            libc::SYS_sync_file_range => c_long::from(libc::sync_file_range(int(a), b as off_t, next, unsigned(d))),
+            libc::SYS_sync_file_range => {
+                c_long::from(libc::sync_file_range(int(a), b as off_t, next, unsigned(d)))
+            }
             libc::SYS_copy_file_range => {
-                libc::copy_file_range(int(a), b as *mut off_t, int(c), d as *mut off_t, e, unsigned(f)) as c_long
+                libc::copy_file_range(int(a), b as *mut off_t, int(c), d as *mut off_t, e, unsigned(f))
+                    as c_long
             }
             libc::SYS_splice => {
                 libc::splice(int(a), b as *mut off_t, int(c), d as *mut off_t, e, unsigned(f)) as c_long

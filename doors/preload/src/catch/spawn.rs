@@ -41,8 +41,7 @@ impl Start {
             }
             let variables = Environment::complete(self.variables);
             let start = if searches { real::posix_spawnp } else { real::posix_spawn };
-            let errno =
-                start(self.child, path, actions, self.attributes, self.arguments, variables.as_ptr());
+            let errno = start(self.child, path, actions, self.attributes, self.arguments, variables.as_ptr());
             match errno {
                 0 => Ok(()),
                 libc::ENOEXEC => self.start_stub(CStr::from_ptr(path), actions),
@@ -61,7 +60,8 @@ impl Start {
             match &program {
                 Program::Copy(fd) => {
                     // By this process's descriptor: the child may have closed its own by then.
-                    let name = CString::new(format!("/proc/{}/fd/{fd}", libc::getpid())).expect("no zero byte");
+                    let name =
+                        CString::new(format!("/proc/{}/fd/{fd}", libc::getpid())).expect("no zero byte");
                     real::posix_spawn(child, name.as_ptr(), actions, attributes, self.arguments, variables)
                 }
                 Program::Script { interpreter, argument } => {

@@ -6,7 +6,6 @@ use crate::real;
 use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_long, c_ushort, c_void, dev_t, ino_t, nlink_t};
 use std::cell::Cell;
 use std::ffi::{CStr, CString};
-use std::mem;
 
 type Stat = libc::stat;
 /// What `ftw` calls for each file.
@@ -85,8 +84,7 @@ extern "C" fn long_visit(path: *const c_char, found: *const Stat, flag: c_int, p
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ftw64(path: *const c_char, program: Option<Visit>, descriptors: c_int) -> c_int {
-    // SAFETY: as the caller promises; the signature is that of the program's function.
-    let ours = unsafe { mem::transmute::<Visit, *const c_void>(visit) };
+    let ours = visit as *const c_void;
     let walk = Walk { visit: program, ..Walk::default() };
     // SAFETY: as the caller promises.
     during(walk, || unsafe { real::ftw64(path, ours, descriptors) })
@@ -99,8 +97,7 @@ unsafe extern "C" fn nftw64(
     descriptors: c_int,
     flags: c_int,
 ) -> c_int {
-    // SAFETY: as the caller promises; the signature is that of the program's function.
-    let ours = unsafe { mem::transmute::<LongVisit, *const c_void>(long_visit) };
+    let ours = long_visit as *const c_void;
     let walk = Walk { long_visit: program, flags, ..Walk::default() };
     // SAFETY: as the caller promises.
     during(walk, || unsafe { real::nftw64(path, ours, descriptors, flags) })
