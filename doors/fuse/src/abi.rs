@@ -54,14 +54,12 @@ pub(crate) mod opcode {
     pub(crate) const FALLOCATE: u32 = 43;
     pub(crate) const RENAME2: u32 = 45;
     pub(crate) const LSEEK: u32 = 46;
-    pub(crate) const COPY_FILE_RANGE: u32 = 47;
     pub(crate) const SYNCFS: u32 = 50;
     pub(crate) const TMPFILE: u32 = 51;
 }
 
 /// Bits of the first and second word of flags in INIT.
 pub(crate) mod init {
-    pub(crate) const ASYNC_READ: u64 = 1 << 0;
     pub(crate) const POSIX_LOCKS: u64 = 1 << 1;
     pub(crate) const ATOMIC_O_TRUNC: u64 = 1 << 3;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
@@ -112,8 +110,6 @@ pub(crate) const READ_LOCKOWNER: u32 = 1 << 1;
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 /// The set-group-id bit does not survive this change of the access control list.
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
-/// `flock` locks end with the handle.
-pub(crate) const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
 /// Only data, not the attributes.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1 << 0;
 

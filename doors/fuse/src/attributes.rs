@@ -3,10 +3,7 @@
 use crate::abi::{
     AttrOut, GETATTR_FH, GetattrIn, InHeader, SETXATTR_ACL_KILL_SGID, SetattrIn, SetxattrIn, StatfsOut, fattr,
 };
-#[allow(unused_imports)]
-use crate::compat::{AtClient, StubFile};
 use crate::exchange::Errno;
-use crate::inodes::Inode;
 use crate::mount::{Mount, failed};
 use crate::sys;
 use libc::timespec;

@@ -4,16 +4,16 @@ use crate::abi::{
     FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, READ_LOCKOWNER, ReadIn, WRITE_CACHE, WRITE_KILL_SUIDGID,
     WriteIn,
 };
-#[allow(unused_imports)]
-use crate::compat::{AtClient, StubFile};
 use crate::exchange::Errno;
 use crate::handles::{Content, Handle};
 use crate::inodes::Inode;
 use crate::mount::{Mount, failed};
 use crate::sys;
+use ccpfs_client::{File, FsError};
+use ccpfs_types::Extent;
 use std::io::IoSlice;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 fn position(offset: u64) -> Result<i64, Errno> {
     i64::try_from(offset).map_err(|_| libc::EINVAL)
@@ -27,7 +27,7 @@ impl Mount {
             Content::Data { file, .. } if asked.read_flags & READ_LOCKOWNER != 0 => {
                 file.read_at(to, asked.offset).map_err(|e| failed(&e))
             }
-            Content::Data { file, .. } => self.read_page(&handle, file, to, asked.offset),
+            Content::Data { .. } => self.read_page(&handle, to, asked.offset),
             Content::Plain(fd) => read_plain(fd.as_fd(), to, position(asked.offset)?),
             Content::Directory(_) => Err(libc::EISDIR),
         }
@@ -45,7 +45,7 @@ impl Mount {
                     written.store(true, Ordering::Relaxed);
                 }
                 if asked.write_flags & WRITE_CACHE != 0 {
-                    return self.write_page(&handle, file, from, asked.offset);
+                    return self.write_page(&handle, from, asked.offset);
                 }
                 self.write_data(&handle.inode, file, asked, from)
             }
@@ -54,13 +54,7 @@ impl Mount {
         }
     }
 
-    fn write_data(
-        &self,
-        inode: &Inode,
-        file: &ccpfs_client::File,
-        asked: &WriteIn,
-        from: &[u8],
-    ) -> Result<usize, Errno> {
+    fn write_data(&self, inode: &Inode, file: &File, asked: &WriteIn, from: &[u8]) -> Result<usize, Errno> {
         let flags = asked.flags.cast_signed();
         let written = if flags & libc::O_APPEND != 0 {
             // The kernel's idea of the end may be old.
@@ -131,12 +125,7 @@ impl Mount {
         match &handle.content {
             Content::Data { file, written } => {
                 written.store(true, Ordering::Relaxed);
-                let keep_size = match mode {
-                    0 => false,
-                    libc::FALLOC_FL_KEEP_SIZE => true,
-                    _ => return Err(libc::EOPNOTSUPP),
-                };
-                file.allocate(asked.offset, asked.length, keep_size).map_err(|e| failed(&e))
+                allocate_data(file, asked, mode).map_err(|e| failed(&e))
             }
             Content::Plain(fd) => {
                 sys::allocate(fd.as_fd(), mode, position(asked.offset)?, position(asked.length)?)
@@ -171,7 +160,7 @@ impl Mount {
             };
         }
         let access = ccpfs_client::Access { read: false, write: true, append: false };
-        match self.client.attach_path(inode.fd(), access) {
+        match self.client.attach(inode.fd(), access) {
             Ok(file) => {
                 file.truncate(size).map_err(|e| failed(&e))?;
                 file.close().map_err(|e| failed(&e))
@@ -198,21 +187,29 @@ fn read_plain(fd: std::os::fd::BorrowedFd<'_>, to: &mut [u8], offset: i64) -> Re
     Ok(filled)
 }
 
-fn seek_data(file: &ccpfs_client::File, offset: u64, whence: i32) -> Result<u64, Errno> {
-    let size = file.size().map_err(|e| failed(&e))?;
-    if offset >= size {
-        return Err(libc::ENXIO);
-    }
-    match whence {
-        libc::SEEK_DATA => Ok(offset),
-        libc::SEEK_HOLE => Ok(size),
-        _ => Err(libc::EINVAL),
+/// Grows a file, or makes a hole in it, or zeros, which are the same here: no space is set aside.
+fn allocate_data(file: &File, asked: &FallocateIn, mode: i32) -> Result<(), FsError> {
+    const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    const ZERO_KEEP: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+    let (offset, length) = (asked.offset, asked.length);
+    let hole = || match Extent::with_length(offset, length) {
+        Some(extent) => file.punch(extent),
+        None => Ok(()),
+    };
+    match mode {
+        0 => file.allocate(offset, length, false),
+        libc::FALLOC_FL_KEEP_SIZE => file.allocate(offset, length, true),
+        PUNCH | ZERO_KEEP => hole(),
+        libc::FALLOC_FL_ZERO_RANGE => hole().and_then(|()| file.allocate(offset, length, false)),
+        _ => Err(FsError::Argument { what: "this way to allocate", errno: libc::EOPNOTSUPP }),
     }
 }
 
-/// Sets a flag that is rarely unset, without writing to memory that other threads read.
-pub(crate) fn raise(flag: &AtomicBool) {
-    if !flag.load(Ordering::Relaxed) {
-        flag.store(true, Ordering::Relaxed);
-    }
+fn seek_data(file: &File, offset: u64, whence: i32) -> Result<u64, Errno> {
+    let found = match whence {
+        libc::SEEK_DATA => file.next_data(offset),
+        libc::SEEK_HOLE => file.next_hole(offset),
+        _ => return Err(libc::EINVAL),
+    };
+    found.map_err(|e| failed(&e))?.ok_or(libc::ENXIO)
 }

@@ -67,9 +67,9 @@ pub(crate) struct Handles {
 
 impl Handles {
     /// Enters a handle and gives its number.
-    pub(crate) fn enter(&self, handle: Handle) -> u64 {
+    pub(crate) fn enter(&self, handle: Arc<Handle>) -> u64 {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        self.open.write().expect("no code panics under this lock").insert(number, Arc::new(handle));
+        self.open.write().expect("no code panics under this lock").insert(number, handle);
         number
     }
 

@@ -9,8 +9,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Pages of 4 KiB in a request, unless the kernel is told otherwise.
 const PAGE_BYTES: u32 = 4096;
-/// Reads ahead and writes back that the kernel may have under way at once.
-const BACKGROUND_MAX: u16 = 64;
+/// Asynchronous reads and writes of programs, and pages written back, that the kernel may have under way at once: less than there are
+/// threads. The pages must find a place even when all the others wait for locks.
+const BACKGROUND_MAX: u16 = 512;
 
 /// What was agreed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +64,9 @@ fn kernel_limit() -> u32 {
 
 fn choose(asked: &InitIn, write_bytes_max: u32, acl: bool) -> (InitOut, Agreed) {
     let offered = u64::from(asked.flags) | u64::from(asked.flags2) << 32;
-    let mut wanted = init::ASYNC_READ
-        | init::POSIX_LOCKS
+    // Not ASYNC_READ: reads ahead would count among what the kernel has under way in the background, and when all of those wait for
+    // holds of others, the pages that these wait for could not be written back.
+    let mut wanted = init::POSIX_LOCKS
         | init::FLOCK_LOCKS
         | init::ATOMIC_O_TRUNC
         | init::BIG_WRITES

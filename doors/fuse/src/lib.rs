@@ -8,10 +8,10 @@
 mod abi;
 mod attributes;
 mod caller;
-mod compat;
 mod data;
 mod directory;
 mod dispatch;
+mod drops;
 mod exchange;
 mod handles;
 mod init;

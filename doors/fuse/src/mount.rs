@@ -1,8 +1,7 @@
 //! The state of one mount, which all its threads share.
 
 use crate::abi::{Attr, AttrOut, EntryOut};
-#[allow(unused_imports)]
-use crate::compat::{AtClient, StubFile};
+use crate::drops::Drops;
 use crate::exchange::Errno;
 use crate::handles::Handles;
 use crate::inodes::{Inode, Inodes};
@@ -34,6 +33,8 @@ pub(crate) struct Mount {
     pub(crate) handles: Handles,
     pub(crate) locks: Locks,
     pub(crate) notifier: Arc<Notifier>,
+    /// Pages that must go.
+    pub(crate) drops: Drops,
     pub(crate) timeouts: Timeouts,
     /// Whether access control lists are checked.
     pub(crate) acl: bool,
@@ -77,6 +78,7 @@ impl Mount {
             handles: Handles::default(),
             locks: Locks::default(),
             notifier,
+            drops: Drops::default(),
             timeouts,
             acl,
             write_bytes_max,

@@ -88,6 +88,7 @@ fn converse(
     let settings = (timeouts, agreed.acl, agreed.write_bytes_max);
     let mount = Mount::new(client, root, notifier, settings).map_err(io::Error::from_raw_os_error)?;
     let session = Session::new(Arc::new(mount), device);
+    session.mount.drops.start(&session.mount)?;
     session.start()?;
     Ok(session)
 }
@@ -151,6 +152,7 @@ impl Mounted {
     pub fn finish(&self) -> Result<(), FsError> {
         let mount = &self.session.mount;
         mount.locks.interrupt_all();
+        mount.drops.end();
         let flushed = mount.client.flush_all();
         if mount.has_ended() {
             mount.handles.clear();

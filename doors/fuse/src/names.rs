@@ -2,8 +2,6 @@
 
 use crate::abi::{CreateIn, CreateOut, EntryOut, InHeader, MkdirIn, MknodIn, OpenOut};
 use crate::caller::Caller;
-#[allow(unused_imports)]
-use crate::compat::{AtClient, StubFile};
 use crate::exchange::Errno;
 use crate::handles::{Content, Handle};
 use crate::inodes::Inode;
@@ -12,7 +10,6 @@ use crate::open;
 use crate::sys;
 use ccpfs_client::{FsError, OpenOptions, StubError};
 use std::ffi::CStr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -104,8 +101,18 @@ impl Mount {
         let parent = self.inodes.get(header.nodeid)?;
         Mount::check_new_name(&parent, name)?;
         let inode = self.inodes.get(from)?;
-        self.settle_times(&inode)?;
-        sys::link(inode.fd(), parent.fd(), name)?;
+        let unnamed = inode.stat()?.st_nlink == 0;
+        match inode.pages.any_handle().filter(|_| unnamed) {
+            // It was made without a name, and may be gone for good when it is closed.
+            Some(handle) => {
+                let linked = self.client.link_temporary(handle.file()?, parent.fd(), name);
+                linked.map_err(|e| failed(&e))?;
+            }
+            None => {
+                self.settle_times(&inode)?;
+                sys::link(inode.fd(), parent.fd(), name)?;
+            }
+        }
         self.entry_of(&parent, name)
     }
 
@@ -172,7 +179,7 @@ impl Mount {
         drop(caller);
         match made {
             Ok(file) => {
-                let fd = sys::reopen(file.stub().as_fd(), libc::O_PATH)?;
+                let fd = sys::reopen(file.stub(), libc::O_PATH)?;
                 let (inode, found) = self.inodes.adopt(fd)?;
                 self.created(&inode, found, file, asked.flags)
             }
@@ -240,7 +247,7 @@ impl Mount {
         let made = self.client.temporary_at(parent.fd(), &options);
         drop(caller);
         let file = made.map_err(|e| failed(&e))?;
-        let fd = sys::reopen(file.stub().as_fd(), libc::O_PATH)?;
+        let fd = sys::reopen(file.stub(), libc::O_PATH)?;
         let (inode, found) = self.inodes.adopt(fd)?;
         self.created(&inode, found, file, asked.flags)
     }
@@ -248,6 +255,13 @@ impl Mount {
     /// Enters a handle and tells the kernel how to treat it.
     pub(crate) fn opened(&self, handle: Handle) -> OpenOut {
         let open_flags = open::kernel_flags(&handle.content);
+        let handle = Arc::new(handle);
+        if let Content::Data { .. } = handle.content {
+            handle.inode.pages.note_open(&handle);
+            if handle.writable {
+                self.before_writes(&handle.inode);
+            }
+        }
         OpenOut { fh: self.handles.enter(handle), open_flags, padding: 0 }
     }
 }

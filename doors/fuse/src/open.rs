@@ -4,8 +4,6 @@ use crate::abi::{
     FOPEN_DIRECT_IO, FOPEN_KEEP_CACHE, FOPEN_PARALLEL_DIRECT_WRITES, FlushIn, InHeader, OPEN_KILL_SUIDGID,
     OpenIn, OpenOut, ReleaseIn,
 };
-#[allow(unused_imports)]
-use crate::compat::{AtClient, StubFile};
 use crate::exchange::Errno;
 use crate::handles::{Content, Handle, Listing};
 use crate::inodes::Inode;
@@ -62,11 +60,8 @@ impl Mount {
     /// Opens a file that the kernel has a reference to.
     pub(crate) fn open_inode(&self, inode: &Arc<Inode>, flags: u32) -> Result<OpenOut, Errno> {
         let writable = is_writable(flags);
-        let content = match self.client.attach_path(inode.fd(), access(flags)) {
+        let content = match self.client.attach(inode.fd(), access(flags)) {
             Ok(file) => {
-                if writable {
-                    self.before_writable(inode)?;
-                }
                 let truncated = writable && has(flags, libc::O_TRUNC);
                 if truncated {
                     file.truncate(0).map_err(|e| failed(&e))?;
@@ -79,7 +74,6 @@ impl Mount {
             }
             Err(error) => return Err(failed(&error)),
         };
-        inode.pages.note_open(writable);
         Ok(self.opened(Handle::new(Arc::clone(inode), content, writable)))
     }
 
@@ -109,10 +103,7 @@ impl Mount {
     pub(crate) fn release(&self, asked: &ReleaseIn) -> Result<(), Errno> {
         let handle = self.handles.remove(asked.fh)?;
         self.locks.end_handle(&handle.inode, asked.fh);
-        match &handle.content {
-            Content::Data { .. } | Content::Plain(_) => self.after_release(&handle),
-            Content::Directory(_) => {}
-        }
+        self.after_release(handle);
         Ok(())
     }
 }

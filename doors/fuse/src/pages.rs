@@ -1,57 +1,381 @@
-//! The kernel's pages of a file: which locks keep them true, and when they must go.
+//! The kernel's pages of a file: a hold of the client keeps each window of them true, and when the hold is wanted the pages go first.
+//!
+//! *Invariants*: the kernel has pages of a window only while there is a hold on it, for writing if any handle may write. A request
+//! that has the kernel's locks on pages waits for no hold but that of its own window, and then only if the window has none. So pages can
+//! always be dropped: a read of the window that comes meanwhile is answered under the hold that is about to go, and what it
+//! brought is dropped once more.
 
 use crate::exchange::Errno;
 use crate::handles::Handle;
 use crate::inodes::Inode;
 use crate::mount::{Mount, failed};
-use ccpfs_client::File;
+use ccpfs_client::{Hold, HoldId, HoldMode};
+use ccpfs_types::Extent;
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+
+/// Bytes of a window. A single page, however large, lies in one.
+const WINDOW_BYTES: u64 = 1 << 20;
 
 /// What is known of the kernel's pages of one file.
 #[derive(Default)]
-pub(crate) struct Pages {}
+pub(crate) struct Pages {
+    windows: Mutex<HashMap<u64, Arc<Window>>>,
+    handles: Mutex<Vec<Weak<Handle>>>,
+}
+
+/// The pages of one aligned piece of a file.
+struct Window {
+    extent: Extent,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+enum State {
+    /// There are no pages.
+    Empty,
+    /// A thread waits for the hold.
+    Taking,
+    /// There may be pages.
+    Held(Arc<Hold>),
+    /// The pages are being dropped.
+    Dropping(Dropping),
+}
+
+struct Dropping {
+    hold: Arc<Hold>,
+    /// The window has been dropped as a whole: a read waits for the next hold, unless it meets one of the `late`.
+    dropped: bool,
+    /// Ranges that reads brought since the drop began, to be dropped by themselves; the first may be under way.
+    late: Vec<Extent>,
+}
+
+/// What a request may do to a window.
+enum Pass {
+    /// Go on under this hold.
+    Under(Arc<Hold>),
+    /// There is none: the caller must take it.
+    Take,
+}
+
+/// What makes a window's pages go away.
+pub(crate) enum Drop {
+    /// The client's hold is wanted.
+    Revoked { inode: Weak<Inode>, window: u64, hold: HoldId },
+    /// The last handle of a file is closed: all of its pages, then the handle.
+    Closed(Arc<Handle>),
+}
+
+impl Window {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics under this lock")
+    }
+
+    /// The hold for a request on `part`, waiting while another thread takes it.
+    fn pass(&self, part: Extent) -> Pass {
+        let mut state = self.lock();
+        loop {
+            if let Some(hold) = state.admit(part) {
+                return Pass::Under(hold);
+            }
+            if matches!(*state, State::Empty) {
+                *state = State::Taking;
+                return Pass::Take;
+            }
+            state = self.changed.wait(state).expect("no code panics under this lock");
+        }
+    }
+
+    fn set(&self, to: State) {
+        let before = std::mem::replace(&mut *self.lock(), to);
+        self.changed.notify_all();
+        // Outside of the lock: the hold may go with it.
+        drop(before);
+    }
+}
+
+impl State {
+    /// The hold under which a request on `part` may go on at once.
+    fn admit(&mut self, part: Extent) -> Option<Arc<Hold>> {
+        match self {
+            State::Held(hold) => Some(Arc::clone(hold)),
+            State::Dropping(dropping) => {
+                let meets = dropping.late.iter().any(|late| late.intersection(part).is_some());
+                if dropping.dropped && !meets {
+                    return None;
+                }
+                dropping.late.push(part);
+                Some(Arc::clone(&dropping.hold))
+            }
+            State::Empty | State::Taking => None,
+        }
+    }
+}
 
 impl Pages {
+    fn window(&self, index: u64) -> Arc<Window> {
+        let mut windows = self.windows.lock().expect("no code panics under this lock");
+        let new = || {
+            let extent = Extent::with_length(index * WINDOW_BYTES, WINDOW_BYTES).expect("not empty");
+            Arc::new(Window { extent, state: Mutex::new(State::Empty), changed: Condvar::new() })
+        };
+        Arc::clone(windows.entry(index).or_insert_with(new))
+    }
+
+    fn all(&self) -> Vec<(u64, Arc<Window>)> {
+        let windows = self.windows.lock().expect("no code panics under this lock");
+        windows.iter().map(|(index, window)| (*index, Arc::clone(window))).collect()
+    }
+
+    /// Whether there may be pages.
+    pub(crate) fn any(&self) -> bool {
+        !self.windows.lock().expect("no code panics under this lock").is_empty()
+    }
+
+    /// A handle that may write, if there is one.
+    fn writer(&self) -> Option<Arc<Handle>> {
+        let handles = self.handles.lock().expect("no code panics under this lock");
+        handles.iter().filter_map(Weak::upgrade).find(|handle| handle.writable)
+    }
+
+    /// Any handle.
+    pub(crate) fn any_handle(&self) -> Option<Arc<Handle>> {
+        self.handles.lock().expect("no code panics under this lock").iter().find_map(Weak::upgrade)
+    }
+
+    /// Enters a handle.
+    pub(crate) fn note_open(&self, handle: &Arc<Handle>) {
+        self.handles.lock().expect("no code panics under this lock").push(Arc::downgrade(handle));
+    }
+
+    /// Takes a handle out; tells whether it was the last.
+    pub(crate) fn note_closed(&self, handle: &Arc<Handle>) -> bool {
+        let mut handles = self.handles.lock().expect("no code panics under this lock");
+        handles
+            .retain(|known| known.strong_count() > 0 && !std::ptr::eq(known.as_ptr(), Arc::as_ptr(handle)));
+        handles.is_empty()
+    }
+
     /// The kernel was told this size.
     pub(crate) fn told_size(&self, _size: i64) {}
 
     /// Somebody appends.
     pub(crate) fn note_append(&self) {}
+}
 
-    /// Another handle.
-    pub(crate) fn note_open(&self, _writable: bool) {}
+/// The windows that a range touches, with the part of the range in each.
+fn parts(offset: u64, bytes: usize) -> impl Iterator<Item = (u64, Extent)> {
+    let whole = Extent::with_length(offset, bytes as u64);
+    whole.into_iter().flat_map(|whole| {
+        let (first, last) = (whole.start() / WINDOW_BYTES, (whole.end() - 1) / WINDOW_BYTES);
+        (first..=last).filter_map(move |index| {
+            let window = Extent::with_length(index * WINDOW_BYTES, WINDOW_BYTES)?;
+            Some((index, window.intersection(whole)?))
+        })
+    })
 }
 
 impl Mount {
-    /// Before a handle may write.
-    pub(crate) fn before_writable(&self, _inode: &Inode) -> Result<(), Errno> {
-        Ok(())
+    /// After the first handle that may write is there: pages under holds for reading go, so that none of them is written.
+    pub(crate) fn before_writes(&self, inode: &Inode) {
+        for (_, window) in inode.pages.all() {
+            let hold = {
+                let mut state = window.lock();
+                while matches!(*state, State::Taking) {
+                    state = window.changed.wait(state).expect("no code panics under this lock");
+                }
+                match &*state {
+                    State::Held(hold) if hold.mode() == HoldMode::Read => hold.id(),
+                    State::Held(_) | State::Empty | State::Taking | State::Dropping(_) => continue,
+                }
+            };
+            self.drop_window(inode, &window, Some(hold));
+        }
     }
 
-    /// A handle has gone.
-    pub(crate) fn after_release(&self, _handle: &Handle) {}
-
-    /// The file has been written up to here.
-    pub(crate) fn note_extended(&self, _inode: &Inode, _end: u64) {}
-
     /// A READ that fills pages.
-    pub(crate) fn read_page(
-        &self,
-        _handle: &Handle,
-        file: &File,
-        to: &mut [u8],
-        offset: u64,
-    ) -> Result<usize, Errno> {
-        file.read_at(to, offset).map_err(|e| failed(&e))
+    pub(crate) fn read_page(&self, handle: &Handle, to: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        let mut filled = 0;
+        let crosses = parts(offset, to.len()).nth(1).is_some();
+        for (index, part) in parts(offset, to.len()) {
+            let window = handle.inode.pages.window(index);
+            let hold = if crosses {
+                // Waiting with pages of another window would keep that one from being dropped. It is a read ahead of somebody's
+                // needs: the kernel asks again for the very page that is needed.
+                window.lock().admit(part).ok_or(libc::EIO)?
+            } else {
+                self.hold_for(handle, &window, part)?
+            };
+            let length = usize::try_from(part.length()).expect("within the buffer");
+            let room = &mut to[filled..filled + length];
+            let read = match hold.read_at(room, part.start()) {
+                // What the hold protected is lost, and dropped; what is there now can be read.
+                Err(_) if hold.is_lost() => handle.file()?.read_at(room, part.start()),
+                read => read,
+            };
+            filled += read.map_err(|e| failed(&e))?;
+            if filled < length {
+                break;
+            }
+        }
+        Ok(filled)
     }
 
     /// A WRITE of pages.
-    pub(crate) fn write_page(
-        &self,
-        _handle: &Handle,
-        file: &File,
-        from: &[u8],
-        offset: u64,
-    ) -> Result<usize, Errno> {
-        file.write_at(from, offset).map_err(|e| failed(&e))
+    pub(crate) fn write_page(&self, handle: &Handle, from: &[u8], offset: u64) -> Result<usize, Errno> {
+        let mut written = 0;
+        for (index, part) in parts(offset, from.len()) {
+            let window = handle.inode.pages.window(index);
+            let hold = match &*window.lock() {
+                State::Held(hold) => Some(Arc::clone(hold)),
+                State::Dropping(dropping) => Some(Arc::clone(&dropping.hold)),
+                State::Empty | State::Taking => None,
+            };
+            let length = usize::try_from(part.length()).expect("within the buffer");
+            let data = &from[written..written + length];
+            let done = match hold.filter(|hold| hold.mode() == HoldMode::Write) {
+                Some(hold) => hold.write_at(data, part.start()),
+                None => handle.file()?.write_at(data, part.start()),
+            };
+            written += done.map_err(|e| failed(&e))?;
+        }
+        Ok(written)
+    }
+
+    fn hold_for(&self, handle: &Handle, window: &Arc<Window>, part: Extent) -> Result<Arc<Hold>, Errno> {
+        match window.pass(part) {
+            Pass::Under(hold) => Ok(hold),
+            Pass::Take => match self.take_hold(handle, window) {
+                Ok(hold) => {
+                    let hold = Arc::new(hold);
+                    window.set(State::Held(Arc::clone(&hold)));
+                    if hold.is_wanted() {
+                        // It was before anybody could find it.
+                        self.queue_drop(&handle.inode, window, hold.id());
+                    }
+                    Ok(hold)
+                }
+                Err(errno) => {
+                    window.set(State::Empty);
+                    Err(errno)
+                }
+            },
+        }
+    }
+
+    fn take_hold(&self, handle: &Handle, window: &Arc<Window>) -> Result<Hold, Errno> {
+        let writer = handle.inode.pages.writer();
+        let mode = if writer.is_some() { HoldMode::Write } else { HoldMode::Read };
+        let file = writer.as_deref().unwrap_or(handle).file()?;
+        let (inode, index) = (Arc::downgrade(&handle.inode), window.extent.start() / WINDOW_BYTES);
+        let queue = self.drops.clone();
+        let on_revoke = move |hold: HoldId| {
+            queue.push(Drop::Revoked { inode: Weak::clone(&inode), window: index, hold });
+        };
+        file.hold(window.extent, mode, Arc::new(on_revoke)).map_err(|e| failed(&e))
+    }
+
+    fn queue_drop(&self, inode: &Arc<Inode>, window: &Window, hold: HoldId) {
+        let window = window.extent.start() / WINDOW_BYTES;
+        self.drops.push(Drop::Revoked { inode: Arc::downgrade(inode), window, hold });
+    }
+
+    /// A handle has gone. With the last one the kernel's pages go: there are no mappings any more.
+    pub(crate) fn after_release(&self, handle: Arc<Handle>) {
+        let last = handle.inode.pages.note_closed(&handle);
+        if last && handle.inode.pages.any() {
+            self.drops.push(Drop::Closed(handle));
+        }
+    }
+
+    /// Carries out what was queued.
+    pub(crate) fn drop_pages(&self, what: Drop) {
+        match what {
+            Drop::Revoked { inode, window, hold } => {
+                if let Some(inode) = inode.upgrade() {
+                    let window = inode.pages.window(window);
+                    self.drop_window(&inode, &window, Some(hold));
+                }
+            }
+            Drop::Closed(handle) => {
+                for (_, window) in handle.inode.pages.all() {
+                    self.drop_window(&handle.inode, &window, None);
+                }
+            }
+        }
+    }
+
+    /// Drops the pages of a window and releases its hold, if it is this one; any, if none is named.
+    fn drop_window(&self, inode: &Inode, window: &Window, only: Option<HoldId>) {
+        {
+            let mut state = window.lock();
+            let hold = match &*state {
+                State::Held(hold) if only.is_none_or(|only| only == hold.id()) => Arc::clone(hold),
+                State::Held(_) | State::Empty | State::Taking | State::Dropping(_) => return,
+            };
+            *state = State::Dropping(Dropping { hold, dropped: false, late: Vec::new() });
+            window.changed.notify_all();
+        }
+        self.tell_kernel(inode, window.extent);
+        let mut dropped = None;
+        loop {
+            let late = {
+                let mut state = window.lock();
+                let State::Dropping(dropping) = &mut *state else {
+                    unreachable!("only the thread that drops a window ends that")
+                };
+                dropping.dropped = true;
+                if let Some(done) = dropped.take() {
+                    let at = dropping.late.iter().position(|late| *late == done);
+                    dropping.late.remove(at.expect("only this thread takes them out"));
+                }
+                match dropping.late.first() {
+                    Some(late) => *late,
+                    None => break,
+                }
+            };
+            self.tell_kernel(inode, late);
+            dropped = Some(late);
+        }
+        window.set(State::Empty);
+    }
+
+    fn tell_kernel(&self, inode: &Inode, extent: Extent) {
+        match self.notifier.drop_pages(inode.nodeid, extent.start(), extent.length()) {
+            // The kernel may have forgotten the file, and all of its pages; or the mount is at its end.
+            Ok(()) | Err(libc::ENOENT | libc::ENODEV | libc::ENOTCONN | libc::ECONNABORTED) => {}
+            Err(errno) => tracing::error!("the kernel does not drop pages of a file: error {errno}"),
+        }
+    }
+
+    /// The file has been written up to here.
+    pub(crate) fn note_extended(&self, _inode: &Inode, _end: u64) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_cut_at_windows() {
+        let found: Vec<_> = parts(WINDOW_BYTES - 10, 30).map(|(w, e)| (w, e.start(), e.end())).collect();
+        let (start, border) = (WINDOW_BYTES - 10, WINDOW_BYTES);
+        assert_eq!(found, [(0, start, border), (1, border, border + 20)]);
+        assert_eq!(parts(0, 0).count(), 0);
+        assert_eq!(parts(0, 1 << 20).count(), 1);
+        assert_eq!(parts(4096, 1 << 20).count(), 2);
+    }
+
+    #[test]
+    fn an_empty_window_is_taken_by_one_and_others_wait() {
+        let pages = Pages::default();
+        let window = pages.window(3);
+        let part = Extent::new(3 << 20, (3 << 20) + 4096).unwrap();
+        assert!(matches!(window.pass(part), Pass::Take));
+        assert!(matches!(*window.lock(), State::Taking));
+        let other = Arc::clone(&window);
+        let waiter = std::thread::spawn(move || matches!(other.pass(part), Pass::Take));
+        window.set(State::Empty);
+        assert!(waiter.join().unwrap(), "whoever waited takes it after a failure");
     }
 }
