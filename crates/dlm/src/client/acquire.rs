@@ -183,7 +183,7 @@ impl Locks {
     }
 
     pub(super) fn finish(&mut self, operation: OperationId, out: &mut Vec<Effect>) {
-        let Some(at) = self.users.iter().position(|user| user.operation == operation) else {
+        let Some(at) = self.users.iter().rposition(|user| user.operation == operation) else {
             return; // the lock was lost with its server
         };
         let user = self.users.swap_remove(at);

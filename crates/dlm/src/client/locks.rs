@@ -245,7 +245,7 @@ pub struct Locks {
     pub(super) held: BTreeMap<LockId, Held>,
     pub(super) by_extent: ExtentIndex<LockId>,
     pub(super) pending: BTreeMap<RequestId, Pending>,
-    /// Operations in progress: few.
+    /// Operations in progress: few, but for holds, which last; what is looked for is mostly what began last.
     pub(super) users: Vec<User>,
     /// How many locks are on their way back: as long as there is none, the end of an operation concerns no lock.
     pub(super) canceling: usize,
@@ -334,14 +334,14 @@ impl Locks {
     /// What the lock covers that `operation` uses: nobody takes it back before the operation ends.
     #[must_use]
     pub fn in_use_by(&self, operation: OperationId) -> Option<&Region> {
-        let user = self.users.iter().find(|user| user.operation == operation)?;
+        let user = self.users.iter().rev().find(|user| user.operation == operation)?;
         self.held.get(&user.lock).map(|held| &held.region)
     }
 
     /// The sequence number that `operation` writes under, while it uses a lock.
     #[must_use]
     pub fn sn_of(&self, operation: OperationId) -> Option<Sn> {
-        self.users.iter().find(|user| user.operation == operation).map(|user| user.sn)
+        self.users.iter().rev().find(|user| user.operation == operation).map(|user| user.sn)
     }
 
     pub(super) fn find(&self, mode: LockMode, region: &Region) -> Option<LockId> {
