@@ -205,7 +205,20 @@ impl File {
         }
         self.wake()?;
         self.handle.written.store(true, Ordering::Relaxed);
-        self.handle.shared.truncate(&self.handle.client.inner, size)
+        self.handle.shared.truncate(&self.handle.client.inner, size)?;
+        self.note_cut();
+        Ok(())
+    }
+
+    /// The stub says when the file was cut or a hole made: servers do not say it exactly enough. Who may not say so waits for the
+    /// servers' word.
+    pub(crate) fn note_cut(&self) {
+        let stub = self.stub();
+        if crate::sys::set_times(stub, &[crate::times::omit(), crate::times::at_once()]).is_ok()
+            && let Ok(found) = crate::sys::stat(stub)
+        {
+            self.handle.shared.raise_floor(crate::sys::changed_ns(&found));
+        }
     }
 
     /// `fallocate` and `posix_fallocate`: makes the file at least `offset + length` bytes long, unless the size is to be kept. The file
@@ -223,7 +236,10 @@ impl File {
         if keep_size {
             return Ok(());
         }
-        self.handle.shared.lengthen(&self.handle.client.inner, end)
+        if self.handle.shared.lengthen(&self.handle.client.inner, end)? {
+            self.note_cut();
+        }
+        Ok(())
     }
 
     /// The stub, owned by the client: for attributes and locks that are the namespace's. Not to be closed, read or written.

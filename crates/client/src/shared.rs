@@ -241,16 +241,17 @@ impl FileShared {
 
     /// Sets the size.
     pub(crate) fn truncate(&self, client: &ClientInner, size: u64) -> Result<(), FsError> {
-        self.resize(client, size, false)
+        self.resize(client, size, false).map(drop)
     }
 
     /// Makes the file at least `size` bytes long. What others write meanwhile stays: between the look at the size and the change
     /// nobody can lengthen the file beyond.
-    pub(crate) fn lengthen(&self, client: &ClientInner, size: u64) -> Result<(), FsError> {
+    /// False if it is that long already.
+    pub(crate) fn lengthen(&self, client: &ClientInner, size: u64) -> Result<bool, FsError> {
         self.resize(client, size, true)
     }
 
-    fn resize(&self, client: &ClientInner, size: u64, only_longer: bool) -> Result<(), FsError> {
+    fn resize(&self, client: &ClientInner, size: u64, only_longer: bool) -> Result<bool, FsError> {
         if size > FILE_BYTES_MAX {
             return Err(FsError::argument("the size is beyond the largest file", libc::EFBIG));
         }
@@ -263,7 +264,7 @@ impl FileShared {
                 Ok(attributes) if attributes.size < size => {}
                 other => {
                     operation.finish(client);
-                    return other.map(drop);
+                    return other.map(|_| false);
                 }
             }
         }
@@ -284,7 +285,7 @@ impl FileShared {
             result = result.and(answer);
         }
         operation.finish(client);
-        result
+        result.map(|()| true)
     }
 
     /// Gives back all locks of a file without handles.

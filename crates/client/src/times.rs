@@ -31,6 +31,11 @@ pub(crate) const fn omit() -> libc::timespec {
     libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT }
 }
 
+/// Makes a time that of this moment.
+pub(crate) const fn at_once() -> libc::timespec {
+    libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW }
+}
+
 /// A time as the kernel takes it.
 pub(crate) const fn timespec(ns: i64) -> libc::timespec {
     libc::timespec { tv_sec: ns.div_euclid(NS_PER_S), tv_nsec: ns.rem_euclid(NS_PER_S) }
