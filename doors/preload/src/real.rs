@@ -161,6 +161,7 @@ originals! {
         socket: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int, limit: *mut timespec
     ) -> c_int;
     chroot(path: *const c_char) -> c_int;
+    ulimit(command: c_int, value: usize) -> c_long;
     setrlimit64(resource: c_uint, limit: *const c_void) -> c_int;
     prlimit64(process: pid_t, resource: c_uint, limit: *const c_void, former: *mut c_void) -> c_int;
     setmntent(path: *const c_char, mode: *const c_char) -> *mut FILE;

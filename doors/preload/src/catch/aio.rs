@@ -156,10 +156,10 @@ unsafe extern "C" fn lio_listio64(
     let entries = usize::try_from(count).unwrap_or(0);
     // SAFETY: the list has `count` entries, each null or a request.
     let request = |at: usize| unsafe { *requests.add(at) };
-    // SAFETY: as above.
     let is_ours = |at: &usize| {
-        unsafe { request(*at).cast::<Request>().as_ref() }
-            .is_some_and(|request| table::find(request.fd).is_some())
+        // SAFETY: as above.
+        let entry = unsafe { request(*at).cast::<Request>().as_ref() };
+        entry.is_some_and(|request| table::find(request.fd).is_some())
     };
     let ours: Vec<usize> = (0..entries).filter(is_ours).collect();
     if ours.is_empty() || !matches!(mode, libc::LIO_WAIT | libc::LIO_NOWAIT) {

@@ -203,14 +203,10 @@ unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
 unsafe extern "C" fn mknodat(at: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
     let is_file = matches!(mode & libc::S_IFMT, 0 | libc::S_IFREG);
     // SAFETY: as the caller promises.
-    if is_file
-        && !inside::is_inside()
-        && !path.is_null()
-        && paths::is_ours(at, unsafe { CStr::from_ptr(path) })
-    {
+    let name = if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } };
+    if is_file && !inside::is_inside() && paths::is_ours(at, name) {
         return reply(|| {
-            // SAFETY: as the caller promises.
-            let full = paths::absolute_path(at, unsafe { CStr::from_ptr(path) })?;
+            let full = paths::absolute_path(at, name)?;
             let created = session::client()?.create_stub(&full, mode & 0o7777, true, None);
             created.map_err(|e| failed(&e)).map(|_| 0)
         });

@@ -3,7 +3,7 @@
 use crate::program::{self, Program};
 use crate::spawn::{Environment, publish_descriptors};
 use crate::{inside, limits, open, paths, process, real, session, table};
-use libc::{AT_FDCWD, FILE, c_char, c_int, c_uint, c_void, pid_t, pthread_attr_t, pthread_t};
+use libc::{AT_FDCWD, FILE, c_char, c_int, c_long, c_uint, c_void, pid_t, pthread_attr_t, pthread_t};
 use std::ffi::{CStr, CString};
 
 unsafe extern "C" {
@@ -115,7 +115,25 @@ unsafe extern "C" fn prlimit64(
     answer
 }
 
+/// The C library sets the same limit.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ulimit(command: c_int, value: usize) -> c_long {
+    // SAFETY: plain integers, of which the second is variadic in C.
+    let answer = unsafe { real::ulimit(command, value) };
+    limits::refresh();
+    answer
+}
+
 super::same! {
+    __clone = clone(
+        work: Option<extern "C" fn(*mut c_void) -> c_int>,
+        stack: *mut c_void,
+        flags: c_int,
+        argument: *mut c_void,
+        a: usize,
+        b: usize,
+        c: usize
+    ) -> c_int;
     setrlimit = setrlimit64(resource: c_uint, limit: *const c_void) -> c_int;
     prlimit = prlimit64(
         process: pid_t, resource: c_uint, limit: *const c_void, former: *mut c_void

@@ -1,0 +1,163 @@
+//! The interposer, family by family: what programs are told on ccPFS is what they are told on an ordinary directory.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use ccpfs_e2e::{Cluster, Options, describe, finish, output_of, program_source};
+
+fn two_servers() -> Cluster {
+    Cluster::start(&Options { servers: 2, stripes: 2, stripe_size: "64KiB", ..Options::default() })
+}
+
+/// Runs a script in a directory of the namespace and in an ordinary one, and compares what is printed.
+fn compare(cluster: &Cluster, script: &str) -> String {
+    let inside = |base: &str| format!("mkdir -p \"${base}/w\"; cd \"${base}/w\"\n{script}");
+    let ours = cluster.shell(&inside("NS"));
+    let plain = cluster.plain_shell(&inside("OUT"));
+    let differing: Vec<_> = ours.lines().zip(plain.lines()).filter(|(one, other)| one != other).collect();
+    assert!(differing.is_empty(), "on ccPFS, and on an ordinary directory: {differing:#?}");
+    assert_eq!(ours, plain);
+    ours
+}
+
+#[test]
+fn every_call_tells_a_program_what_it_tells_on_an_ordinary_directory() {
+    let cluster = two_servers();
+    let program = cluster.compile("gcc", &program_source("every_call.c"), &[]);
+    let out = compare(&cluster, &format!("{} .", program.display()));
+    assert!(out.contains("limits: truncate(\"l\", 2000) = 0"), "{out}");
+}
+
+#[test]
+fn coreutils_tar_and_editors_do_the_same_on_both() {
+    let out = compare(
+        &two_servers(),
+        r#"
+        head -c 100000 /dev/zero > z; printf tail >> z
+        cp --sparse=always z z1; cmp z z1; cp --reflink=auto z z2; cmp z z2; cp --sparse=never z z3; cmp z z3; cp -a z z4
+        install -m 755 z z5; stat -c '%a %s' z5; mv z5 z6; truncate -s 5 z6; truncate -r z z6; stat -c %s z6
+        seq 20000 | shuf --random-source=/dev/zero > s; sort -n -o s s; head -n 1 s
+        split -b 10000 s sp.; cat sp.* | cmp - s; tee t1 < s > t2; cmp t1 t2
+        echo more | dd of=s oflag=append conv=notrunc status=none; tail -n 1 s; csplit -s s 100; ls xx*
+        shred -u sp.aa; test ! -e sp.aa; fallocate -l 1000 fa; stat -c %s fa; ln z lnk; stat -c '%h %s' lnk
+        du -b --apparent-size z | cut -f 1; find . -size +97k -name 'z*' | sort; grep -rl 19999 . | sort
+        touch -r z t1; test t1 -nt t2 || echo older; od -c fa | head -n 2; tail -n 2 s; tac s | head -n 1 || true; less s < /dev/null | tail -n 1
+        tar cf a.tar s z t1; mkdir x; tar xf a.tar -C x; cmp s x/s; tar df a.tar; tar czf a.tgz s; tar tzf a.tgz
+        if command -v vim > /dev/null; then vim -u NONE -es -c '%s/20000/twenty/' -c wq s < /dev/null; grep -c twenty s; fi
+        sed -i s/more/mehr/ s; perl -i -pe 's/mehr/plus/' s; tail -n 1 s
+        perl -e 'use Fcntl; open F,"+<","s"; flock F,2; seek F,0,2; print F "perl\n"; close F; print -s "s","\n"; truncate "s",10; print -s "s","\n";
+            sysopen G,"g",O_CREAT|O_EXCL|O_RDWR or die; syswrite G,"hi"; sysseek G,0,0; sysread G,$b,10; print "$b\n"; rename "g","h"; unlink "h"; print -e "h" ? "there":"gone","\n"'
+        "#,
+    );
+    assert!(out.ends_with("hi\ngone\n"), "{out}");
+}
+
+#[test]
+fn programs_and_scripts_on_ccpfs_are_started_in_every_way() {
+    let out = compare(
+        &two_servers(),
+        r#"
+        printf '#!/bin/sh\necho script $0 $1\n' > sc; chmod 755 sc; ./sc one; sh ./sc two; PATH=.:$PATH sc three
+        cp "$(type -P echo)" echo; chmod 755 echo; ./echo copied; bash -c './echo x | cat > piped; cat piped'
+        env -i ./echo clean; env -i PATH=. ./echo cleaner; env -i PATH="$PWD" echo cleanest; xargs -a piped ./echo
+        timeout 5 ./echo timed; find . -maxdepth 1 -name piped -exec ./echo {} \;
+        python3 -c 'import subprocess; print(subprocess.run(["./echo", "spawned"], capture_output=True, close_fds=False).stdout)'
+        chmod 644 echo sc; ./sc 2> /dev/null || echo $?; ./echo 2> /dev/null || echo $?
+        for i in 1 2 3; do echo "int f$i(void) { return $i; }" > f$i.c; done
+        echo 'int f1(void), f2(void), f3(void); int main(void) { return f1() + f2() + f3() - 6; }' > main.c
+        printf 'p: main.o f1.o f2.o f3.o lib.a\n\t$(CC) -o $@ main.o f1.o f2.o f3.o\nlib.a: f1.o f2.o\n\tar rcs $@ $^\ncheck: p\n\t./p && echo built\n' > Makefile
+        make -s -j2 check; make -s check; nm lib.a | grep -c ' T '
+        "#,
+    );
+    assert!(out.ends_with("built\nbuilt\n2\n"), "{out}");
+}
+
+#[test]
+fn sqlite_keeps_its_database_in_every_journal_that_needs_no_shared_memory() {
+    let out = compare(
+        &two_servers(),
+        r#"
+        for mode in delete truncate persist memory off; do
+            rm -f db*
+            sqlite3 db "pragma journal_mode=$mode; create table t(a integer primary key, b);
+                with recursive c(x) as (select 1 union all select x+1 from c where x<500) insert into t select x, hex(zeroblob(50)) from c;
+                update t set b='q' where a%7=0; delete from t where a%5=0; vacuum; select count(*), sum(a) from t; pragma integrity_check;"
+        done
+        sqlite3 w "pragma locking_mode=exclusive; pragma journal_mode=wal; create table t(a); insert into t values(1); select * from t; pragma journal_mode=delete"
+        sqlite3 w "select * from t; pragma integrity_check"
+        "#,
+    );
+    assert_eq!(out.matches("ok\n").count(), 6, "{out}");
+}
+
+#[test]
+fn sqlite_with_a_shared_write_ahead_log_fails_and_keeps_the_database() {
+    let cluster = two_servers();
+    let _ = cluster.shell("cd $NS; sqlite3 d 'create table t(a); insert into t values(7)'");
+    let refused = "cd $NS; sqlite3 d 'pragma journal_mode=wal; insert into t values(8)'";
+    let output = finish(cluster.command("bash").args(["-c", refused]));
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && errors.contains("disk I/O error"), "{}", describe(&output));
+    let back =
+        "pragma locking_mode=exclusive; pragma journal_mode=delete; select a from t; pragma integrity_check";
+    let found = cluster.shell(&format!("cd $NS; sqlite3 d '{back}'; sqlite3 d 'select a from t'"));
+    assert_eq!(found, "exclusive\ndelete\n7\nok\n7\n");
+}
+
+#[test]
+fn followers_of_a_growing_file_poll_because_the_kernel_would_not_tell_them() {
+    let cluster = two_servers();
+    let script = r#"
+import ctypes, os, subprocess, sys
+path = sys.argv[1] + "/log"
+open(path, "w").close()
+tail = subprocess.Popen(["tail", "-f", "-s", "0.05", path], stdout=subprocess.PIPE)
+with open(path, "a") as log:
+    for line in range(3):
+        log.write("line %d\n" % line)
+        log.flush()
+        assert tail.stdout.readline() == b"line %d\n" % line
+tail.kill()
+libc = ctypes.CDLL(None, use_errno=True)
+watcher = libc.inotify_init1(0)
+assert libc.inotify_add_watch(watcher, path.encode(), 2) == -1 and ctypes.get_errno() == 95
+assert libc.inotify_add_watch(watcher, path.encode(), 0x400) > 0
+assert libc.inotify_add_watch(watcher, sys.argv[1].encode(), 0x300) > 0
+assert libc.inotify_add_watch(watcher, sys.argv[1].encode(), 0xfff) == -1
+assert libc.inotify_add_watch(watcher, sys.argv[2].encode(), 0xfff) > 0
+os.unlink(path)
+assert len(os.read(watcher, 4096)) > 0
+print("all right")
+"#;
+    let mut command = cluster.command("python3");
+    command.args(["-c", script]).arg(cluster.namespace()).arg(cluster.outside());
+    assert_eq!(output_of(&mut command), "all right\n");
+}
+
+#[test]
+fn after_chroot_the_namespace_is_where_it_is_below_the_new_root() {
+    let cluster = two_servers();
+    let script = r#"
+import os, sys
+root, inside = sys.argv[1], "/ns/f"
+with open(root + "/ns/f", "w") as f:
+    f.write("content")
+try:
+    os.chroot(root)
+except PermissionError:
+    print("all right")
+    sys.exit()
+os.chdir("/")
+assert open(inside).read() == "content"
+open("/ns/new", "w").write("made inside")
+assert os.stat("/ns/new").st_size == 11
+open("/out/plain", "w").write("x")
+print("all right")
+"#;
+    let mut command = cluster.command("python3");
+    command.args(["-c", script]).arg(cluster.namespace().parent().unwrap());
+    assert_eq!(output_of(&mut command), "all right\n");
+    if cluster.namespace().join("new").exists() {
+        assert_eq!(cluster.shell("cat $NS/new"), "made inside");
+        assert_eq!(std::fs::metadata(cluster.namespace().join("new")).unwrap().len(), 64);
+    }
+}
