@@ -48,6 +48,14 @@ impl Mount {
         &self.folder
     }
 
+    /// Sends a signal to the process that serves it.
+    ///
+    /// # Panics
+    /// When it has ended before.
+    pub fn signal(&self, number: i32) {
+        signal(self.child.as_ref().expect("the mount is served"), number);
+    }
+
     /// Ends the process at once. The mount point stays, dead.
     ///
     /// # Panics

@@ -1,7 +1,7 @@
 //! Servers in the process of the test, on devices that can lose power or be full.
 
 use ccpfs_config::ServerConfig;
-use ccpfs_device::{CrashDevice, Device, DeviceError, FailPoint, FaultyDevice, ObjectName, Operation};
+use ccpfs_device::{CrashDevice, Device, DeviceError, FailPoint, FaultyDevice, Map, ObjectName, Operation};
 use ccpfs_server::{RunningServer, ShardStorage, start_on};
 use ccpfs_types::Extent;
 use std::path::Path;
@@ -116,6 +116,10 @@ impl Device for Life {
 
     fn punch(&self, object: ObjectName, extent: Extent) -> Result<(), DeviceError> {
         self.powered(Operation::Punch, |device| device.punch(object, extent))
+    }
+
+    fn map(&self, object: ObjectName, extent: Extent, extents_max: usize) -> Result<Map, DeviceError> {
+        self.powered(Operation::Map, |device| device.map(object, extent, extents_max))
     }
 
     fn truncate(&self, object: ObjectName, length: u64) -> Result<(), DeviceError> {

@@ -281,6 +281,34 @@ fn a_stopped_client_is_passed_over_and_learns_it() {
     assert_eq!(other.pread(fo, 6, 0).unwrap(), b"again!");
 }
 
+//= semantics.md#S12 type=test
+#[test]
+fn a_stopped_mount_is_passed_over_and_learns_it() {
+    if !can_mount("a_stopped_mount_is_passed_over_and_learns_it") {
+        return;
+    }
+    let settings = Settings { server: "revoke_timeout_ms = 300", ..Settings::default() };
+    let world = World::start(&settings);
+    let (agent, other) = (world.agent(Door::Mount(0)), world.agent(Door::Preload));
+    agent.put("f", &[1; 20_000]).unwrap();
+    let fd = agent.open("f", flags::BOTH).unwrap();
+    agent.fsync(fd).unwrap();
+    let map = agent.mmap(fd, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, 0, 20_000).unwrap();
+    assert_eq!(agent.load(map, 10_000, 4).unwrap(), [1; 4]);
+    agent.store(map, 15_000, &[9; 4]).unwrap();
+    agent.pwrite(fd, &[2; 4], 0).unwrap();
+    world.mount(0).as_ref().unwrap().signal(libc::SIGSTOP);
+    let fo = other.open("f", flags::BOTH).unwrap();
+    assert_eq!(other.pread(fo, 4, 0).unwrap(), [1; 4], "what was in the stopped client's cache only is lost");
+    other.pwrite(fo, &[3; 20_000], 0).unwrap();
+    world.mount(0).as_ref().unwrap().signal(libc::SIGCONT);
+    assert_eq!(agent.fsync(fd).unwrap_err().0, libc::EIO);
+    assert_eq!(agent.pread(fd, 4, 0).unwrap(), [3; 4]);
+    assert_eq!(agent.load(map, 10_000, 4).unwrap(), [3; 4], "old pages are gone");
+    agent.pwrite(fd, &[4; 4], 0).unwrap();
+    assert_eq!(other.pread(fo, 4, 0).unwrap(), [4; 4]);
+}
+
 /// A world with a mount, and an agent on it that has written without syncing and is busy.
 fn busy_mount(world: &World) -> (Agent, i64, Vec<u8>) {
     let agent = world.agent(Door::Mount(0));

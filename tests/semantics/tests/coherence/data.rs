@@ -29,6 +29,7 @@ scenarios! { every door:
     a_punched_hole_reads_as_zeros_for_all,
     calls_that_cannot_work_fail_as_posix_says,
     large_reads_and_writes_are_complete,
+    direct_and_cached_access_see_the_same,
     times_of_writes_are_seen_at_once,
     times_set_by_hand_stay_until_the_next_write,
 }
@@ -515,6 +516,22 @@ fn calls_that_cannot_work_fail_as_posix_says(stage: &Stage) {
     assert_eq!(a.stat("f").unwrap().size, 8, "writing nothing changes nothing");
     a.close(reader).unwrap();
     assert_eq!(errno(a.read(reader, 1).map(|_| 0)), libc::EBADF);
+}
+
+//= semantics.md#S2 type=test
+fn direct_and_cached_access_see_the_same(stage: &Stage) {
+    let (a, b) = (&stage.a, &stage.b);
+    let direct = a.open("f", flags::MAKE | libc::O_DIRECT).unwrap();
+    let cached = b.open("f", flags::BOTH).unwrap();
+    for round in 0..30_u64 {
+        let fill = u8::try_from(round + 1).unwrap();
+        let at = round % 5 * 8_192;
+        a.pwrite(direct, &[fill; 8_192], at).unwrap();
+        assert_eq!(b.pread(cached, 8_192, at).unwrap(), [fill; 8_192]);
+        b.pwrite(cached, &[fill + 100; 100], at + 4_000).unwrap();
+        let seen = a.pread(direct, 8_192, at).unwrap();
+        assert!(seen[4_000..4_100] == [fill + 100; 100] && seen[3_999] == fill && seen[4_100] == fill);
+    }
 }
 
 //= semantics.md#S2 type=test

@@ -13,7 +13,13 @@ fn contents(verb: &str, words: &mut Words, payload: &[u8]) -> Option<Outcome> {
     let (from, length) = (payload.as_ptr().cast(), payload.len());
     Some(match verb {
         "write" => sys!(libc::write(words.number(), from, length)),
-        "pwrite" => sys!(libc::pwrite(words.number(), from, length, words.number())),
+        "pwrite" => {
+            // Direct IO of some file systems wants aligned memory.
+            let (mut buffer, start) = aligned(length);
+            buffer[start..start + length].copy_from_slice(payload);
+            let from = buffer[start..].as_ptr().cast();
+            sys!(libc::pwrite(words.number(), from, length, words.number()))
+        }
         "writev" => {
             let (fd, cut) = (words.number(), words.number::<usize>());
             let parts = [slice(&payload[..cut]), slice(&payload[cut..])];
@@ -45,10 +51,20 @@ fn slice(bytes: &[u8]) -> libc::iovec {
 
 /// Lets `call` fill a buffer and answers what it filled.
 pub(crate) fn into_buffer(length: usize, call: impl FnOnce(*mut libc::c_void, usize) -> Outcome) -> Outcome {
-    let mut buffer = vec![0_u8; length];
-    let got = call(buffer.as_mut_ptr().cast(), length)?.value;
-    buffer.truncate(usize::try_from(got).expect("calls fill no negative number of bytes"));
+    let (mut buffer, start) = aligned(length);
+    let got = call(buffer[start..].as_mut_ptr().cast(), length)?.value;
+    let end = start + usize::try_from(got).expect("calls fill no negative number of bytes");
+    buffer.truncate(end);
+    buffer.drain(..start);
     Ok(Answer { value: got, bytes: buffer })
+}
+
+/// A buffer with room for `length` bytes from a page's beginning, and where that is.
+fn aligned(length: usize) -> (Vec<u8>, usize) {
+    const PAGE: usize = 4096;
+    let buffer = vec![0_u8; length + PAGE];
+    let start = buffer.as_ptr().align_offset(PAGE);
+    (buffer, start)
 }
 
 fn copy_file_range(words: &mut Words) -> Outcome {

@@ -1,0 +1,72 @@
+//! The suite `pjdfstest`: what fails on ccPFS must be what fails on the local file system.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use ccpfs_semantics::{Door, Settings, World, described, finish, skip, tool};
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+
+/// Every feature that Linux has; two users that every Debian has.
+const CONFIGURATION: &str = "[features]\nposix_fallocate = {}\nrename_ctime = {}\nutime_now = {}\nutimensat = {}\n\
+    [settings]\nnaptime = 0.02\nallow_remount = false\n\
+    [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n";
+
+/// What failed and how many passed behind a door.
+struct Verdict {
+    failed: BTreeSet<String>,
+    passed: usize,
+}
+
+fn run(world: &World, door: Door) -> Option<Verdict> {
+    let name = format!("pjdfstest on {door:?}");
+    let Some(suite) = tool("pjdfstest") else {
+        skip(&name, "pjdfstest is not installed: scripts/install-tools.sh");
+        return None;
+    };
+    // SAFETY: it has no arguments and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        skip(&name, "the suite needs root");
+        return None;
+    }
+    if matches!(door, Door::Mount(_)) && !World::can_mount() {
+        skip(&name, "this build cannot mount");
+        return None;
+    }
+    let settings = std::env::temp_dir().join(format!("ccpfs-pjd-{}-{door:?}.toml", std::process::id()));
+    std::fs::write(&settings, CONFIGURATION).unwrap();
+    let root = world.root(door);
+    std::fs::set_permissions(&root, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let mut command = world.command(door, &suite);
+    command.arg("-c").arg(&settings).arg("-p").arg(&root);
+    let output = finish(&mut command);
+    std::fs::remove_file(settings).unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("Summary:"), "{}", described(&output));
+    let results = |word: &'static str| {
+        let found = said.lines().filter_map(move |line| line.strip_suffix(word));
+        found.map(|name| name.trim().to_owned()).filter(|name| name.contains("::")).collect::<BTreeSet<_>>()
+    };
+    let (failed, passed) = (results("FAILED"), results(" ok").len());
+    let summary = said.lines().find(|line| line.starts_with("Summary:")).unwrap_or_default();
+    assert!(summary.contains(&format!("Summary: {} failed", failed.len())), "{summary}, read as {failed:?}");
+    Some(Verdict { failed, passed })
+}
+
+fn compare_with_local(door: Door) {
+    let world = World::start(&Settings::default());
+    let Some(local) = run(&world, Door::Plain) else { return };
+    let Some(ours) = run(&world, door) else { return };
+    let more: Vec<&String> = ours.failed.difference(&local.failed).collect();
+    assert!(more.is_empty(), "{} fail here and not on the local file system: {more:#?}", more.len());
+    assert!(ours.passed >= local.passed, "{} pass here, {} there", ours.passed, local.passed);
+}
+
+//= semantics.md#S14 type=test
+#[test]
+fn a_mount_fails_in_nothing_in_which_the_local_file_system_does_not() {
+    compare_with_local(Door::Mount(0));
+}
+
+#[test]
+fn the_preload_library_fails_in_nothing_in_which_the_local_file_system_does_not() {
+    compare_with_local(Door::Preload);
+}
