@@ -8,6 +8,7 @@ pub(crate) fn reply_to(message: &Message) -> Option<RequestId> {
     match message {
         Message::ReadReply { request, .. }
         | Message::MapReply { request, .. }
+        | Message::ListReply { request, .. }
         | Message::Done { request, .. }
         | Message::GlimpseReply { request, .. }
         | Message::StatusReply { request, .. } => Some(*request),
@@ -31,6 +32,7 @@ pub(crate) fn reply_to(message: &Message) -> Option<RequestId> {
         | Message::Read { .. }
         | Message::Truncate { .. }
         | Message::Map { .. }
+        | Message::List { .. }
         | Message::Punch { .. }
         | Message::Sync { .. }
         | Message::Destroy { .. }

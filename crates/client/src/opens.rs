@@ -127,6 +127,18 @@ impl Opens {
         Some(Alone { trial, position })
     }
 
+    /// Whether anybody holds a byte. `None` if that cannot be known.
+    pub(crate) fn is_held(&self, file: FileId, byte: Byte) -> Option<bool> {
+        let (registry, shelf, position) = self.place(file, byte)?;
+        let trial = shelf.trial(registry, file).ok()?;
+        // Only asks: being alone for a moment would keep those who close their last handle from it.
+        let mut wanted = wanted(libc::F_WRLCK, position);
+        // SAFETY: an open descriptor and our own structure, which is the kernel's on 64-bit systems.
+        let done =
+            unsafe { libc::syscall(libc::SYS_fcntl, trial.as_raw_fd(), libc::F_OFD_GETLK, &raw mut wanted) };
+        (done == 0).then(|| c_int::from(wanted.l_type) != libc::F_UNLCK)
+    }
+
     /// Takes RECORD, to look (`shared`) or to change; waits for others, who are quick. `None` if there is nothing to take.
     pub(crate) fn record(&self, file: FileId, shared: bool) -> Option<RecordTurn<'_>> {
         let (registry, shelf, position) = self.place(file, Byte::Record)?;
@@ -234,14 +246,20 @@ fn position(file: FileId, byte: Byte) -> i64 {
     i64::try_from(place).expect("62 bits")
 }
 
-/// Locks or unlocks one byte; waits through signals.
-fn lock(file: &File, command: c_int, kind: c_int, position: i64) -> io::Result<()> {
+/// One byte, to be locked so.
+fn wanted(kind: c_int, position: i64) -> libc::flock {
     // SAFETY: all zeros is a valid structure.
     let mut wanted: libc::flock = unsafe { std::mem::zeroed() };
     wanted.l_type = libc::c_short::try_from(kind).expect("a small number");
     wanted.l_whence = libc::c_short::try_from(libc::SEEK_SET).expect("a small number");
     wanted.l_start = position;
     wanted.l_len = 1;
+    wanted
+}
+
+/// Locks or unlocks one byte; waits through signals.
+fn lock(file: &File, command: c_int, kind: c_int, position: i64) -> io::Result<()> {
+    let mut wanted = wanted(kind, position);
     loop {
         // SAFETY: an open descriptor and our own structure, which is the kernel's on 64-bit systems.
         let done = unsafe { libc::syscall(libc::SYS_fcntl, file.as_raw_fd(), command, &raw mut wanted) };

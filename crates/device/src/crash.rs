@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ccpfs_types::Extent;
 
-use crate::device::{Device, DeviceError, Map};
+use crate::device::{Device, DeviceError, Listed, Map};
 use crate::memory::Objects;
 use crate::object::ObjectName;
 
@@ -87,6 +87,10 @@ impl Device for CrashDevice {
         let mut contents = self.contents();
         contents.durable = contents.live.clone();
         Ok(())
+    }
+
+    fn list(&self, after: Option<ObjectName>, count_max: usize) -> Result<Vec<Listed>, DeviceError> {
+        Ok(self.contents().live.list(after, count_max))
     }
 }
 

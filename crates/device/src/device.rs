@@ -54,6 +54,26 @@ pub trait Device: Send + Sync {
 
     /// Makes everything that was done before the call durable.
     fn sync_all(&self) -> Result<(), DeviceError>;
+
+    /// The next objects behind `after` in the order of their names (the first ones if there is none), at most `count_max` (not 0):
+    /// fewer only if there are no more. An object that is made or removed meanwhile may be among them or not.
+    fn list(&self, after: Option<ObjectName>, count_max: usize) -> Result<Vec<Listed>, DeviceError> {
+        let _ = (after, count_max);
+        Err(DeviceError { operation: Operation::List, object: None, errno: libc::EOPNOTSUPP })
+    }
+}
+
+/// An object of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name.
+    pub object: ObjectName,
+    /// Its length in bytes.
+    pub length_bytes: u64,
+    /// Space that it takes, in bytes.
+    pub stored_bytes: u64,
+    /// When its contents last changed, in nanoseconds since 1970.
+    pub modified_ns: u64,
 }
 
 /// Where data are within an extent of an object.
@@ -105,6 +125,10 @@ impl<D: Device + ?Sized> Device for Arc<D> {
     fn sync_all(&self) -> Result<(), DeviceError> {
         (**self).sync_all()
     }
+
+    fn list(&self, after: Option<ObjectName>, count_max: usize) -> Result<Vec<Listed>, DeviceError> {
+        (**self).list(after, count_max)
+    }
 }
 
 /// What a device was doing when it failed.
@@ -128,6 +152,8 @@ pub enum Operation {
     Sync,
     /// Removing.
     Remove,
+    /// Telling which objects there are.
+    List,
 }
 
 impl fmt::Display for Operation {
@@ -142,6 +168,7 @@ impl fmt::Display for Operation {
             Operation::Status => "status",
             Operation::Sync => "sync",
             Operation::Remove => "remove",
+            Operation::List => "list",
         })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ccpfs_types::Extent;
 use thiserror::Error;
 
-use crate::device::{Device, DeviceError, Map, Operation};
+use crate::device::{Device, DeviceError, Listed, Map, Operation};
 use crate::object::ObjectName;
 
 /// A failure that can be ordered.
@@ -179,6 +179,10 @@ impl<D: Device> Device for FaultyDevice<D> {
         let failed = |errno| DeviceError { operation: Operation::Sync, object: None, errno };
         self.faults.check_sync().map_err(failed)?;
         self.inner.sync_all()
+    }
+
+    fn list(&self, after: Option<ObjectName>, count_max: usize) -> Result<Vec<Listed>, DeviceError> {
+        self.inner.list(after, count_max)
     }
 }
 

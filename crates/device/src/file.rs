@@ -1,5 +1,6 @@
 //! Objects as files of a local directory.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ccpfs_types::Extent;
 
 use crate::descriptors::Descriptors;
-use crate::device::{Device, DeviceError, Map, Operation};
+use crate::device::{Device, DeviceError, Listed, Map, Operation};
 use crate::layout::{DeviceOpenError, Layout};
 use crate::object::ObjectName;
 use crate::sys;
@@ -120,6 +121,34 @@ impl FileDevice {
         let file = Arc::new(file);
         descriptors.insert(object, file.clone());
         Ok(file)
+    }
+}
+
+impl FileDevice {
+    /// The first names of a bucket behind `after`, in order. Remembers only as many as are wanted.
+    fn next_names(
+        &self,
+        bucket: u8,
+        after: Option<ObjectName>,
+        count_max: usize,
+    ) -> io::Result<BTreeSet<ObjectName>> {
+        let mut names = BTreeSet::new();
+        let entries = match fs::read_dir(self.objects.join(format!("{bucket:02x}"))) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(names),
+            Err(error) => return Err(error),
+        };
+        for entry in entries {
+            let entry = entry?.file_name();
+            let Some(name) = entry.to_str().and_then(ObjectName::parse) else { continue };
+            if Some(name) > after {
+                names.insert(name);
+            }
+            if names.len() > count_max {
+                names.pop_last();
+            }
+        }
+        Ok(names)
     }
 }
 
@@ -310,6 +339,35 @@ impl Device for FileDevice {
             let errno = error.raw_os_error().unwrap_or(libc::EIO);
             DeviceError { operation: Operation::Sync, object: None, errno }
         })
+    }
+
+    fn list(&self, after: Option<ObjectName>, count_max: usize) -> Result<Vec<Listed>, DeviceError> {
+        let mut listed = Vec::new();
+        for bucket in after.map_or(0, ObjectName::bucket)..=u8::MAX {
+            let wanted = count_max - listed.len();
+            if wanted == 0 {
+                break;
+            }
+            let failed = |error: &io::Error| DeviceError {
+                operation: Operation::List,
+                object: None,
+                errno: error.raw_os_error().unwrap_or(libc::EIO),
+            };
+            for object in self.next_names(bucket, after, wanted).map_err(|error| failed(&error))? {
+                match fs::symlink_metadata(self.path(object)) {
+                    Ok(found) => listed.push(Listed {
+                        object,
+                        length_bytes: found.len(),
+                        stored_bytes: found.blocks().saturating_mul(512),
+                        modified_ns: modified_ns(&found),
+                    }),
+                    // Removed since.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(DeviceError::new(Operation::List, object, &error)),
+                }
+            }
+        }
+        Ok(listed)
     }
 }
 

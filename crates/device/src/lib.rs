@@ -15,7 +15,7 @@ mod object;
 mod sys;
 
 pub use crash::CrashDevice;
-pub use device::{Device, DeviceError, Map, Operation};
+pub use device::{Device, DeviceError, Listed, Map, Operation};
 pub use fail::{FailPoint, FailPointError, Faults, FaultyDevice};
 pub use file::{FileDevice, FileDeviceOptions};
 pub use layout::{DEVICE_FORMAT_VERSION, DeviceOpenError, EPOCH_FILE, IDENTITY_FILE, LOCK_FILE};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ccpfs_types::Extent;
 use thiserror::Error;
 
-use crate::device::{Device, DeviceError, Map};
+use crate::device::{Device, DeviceError, Listed, Map};
 use crate::object::ObjectName;
 
 /// How much idle time a device may make up for, so that late wake-ups of sleeping threads do not add up.
@@ -112,6 +112,10 @@ impl<D: Device> Device for LimitedDevice<D> {
 
     fn sync_all(&self) -> Result<(), DeviceError> {
         self.inner.sync_all()
+    }
+
+    fn list(&self, after: Option<ObjectName>, count_max: usize) -> Result<Vec<Listed>, DeviceError> {
+        self.inner.list(after, count_max)
     }
 }
 

@@ -1,12 +1,13 @@
 //! Objects in memory, for tests and simulations.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ccpfs_types::Extent;
 
-use crate::device::{Device, DeviceError, Map, Operation};
+use crate::device::{Device, DeviceError, Listed, Map, Operation};
 use crate::object::ObjectName;
 
 /// Longest object kept in memory, in bytes; longer ones fail with `EFBIG`.
@@ -97,6 +98,17 @@ impl Objects {
         self.0.get(&object).map(|stored| stored.modified_ns)
     }
 
+    pub(crate) fn list(&self, after: Option<ObjectName>, count_max: usize) -> Vec<Listed> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let listed = |(object, stored): (&ObjectName, &Stored)| Listed {
+            object: *object,
+            length_bytes: stored.bytes.len() as u64,
+            stored_bytes: stored.bytes.len() as u64,
+            modified_ns: stored.modified_ns,
+        };
+        self.0.range((from, Bound::Unbounded)).take(count_max).map(listed).collect()
+    }
+
     fn touched(&mut self, object: ObjectName) -> &mut Stored {
         let stored = self.0.entry(object).or_default();
         stored.modified_ns = now_ns();
@@ -178,5 +190,9 @@ impl Device for MemoryDevice {
 
     fn sync_all(&self) -> Result<(), DeviceError> {
         Ok(())
+    }
+
+    fn list(&self, after: Option<ObjectName>, count_max: usize) -> Result<Vec<Listed>, DeviceError> {
+        Ok(self.objects().list(after, count_max))
     }
 }

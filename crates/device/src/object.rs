@@ -13,6 +13,20 @@ impl ObjectName {
     /// Length of a name, in bytes.
     pub const BYTES: usize = 20;
 
+    /// The name that is shown so: exactly forty digits, small letters.
+    pub fn parse(text: &str) -> Option<ObjectName> {
+        let digits = text.as_bytes();
+        let small = |digit: &u8| digit.is_ascii_digit() || (b'a'..=b'f').contains(digit);
+        if digits.len() != 2 * ObjectName::BYTES || !digits.iter().all(small) {
+            return None;
+        }
+        let mut name = [0; ObjectName::BYTES];
+        for (byte, pair) in name.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(ObjectName(name))
+    }
+
     /// Which of 256 sub-directories the object lives in.
     pub fn bucket(self) -> u8 {
         self.0[0]
@@ -47,5 +61,11 @@ mod tests {
         name[19] = 0x01;
         let path = ObjectName(name).path();
         assert_eq!(path.to_str().unwrap(), "ab/ab00000000000000000000000000000000000001");
+        assert_eq!(ObjectName::parse(&ObjectName(name).to_string()), Some(ObjectName(name)));
+        for other in
+            ["", "ab", "AB00000000000000000000000000000000000001", "+b00000000000000000000000000000000000001"]
+        {
+            assert_eq!(ObjectName::parse(other), None);
+        }
     }
 }

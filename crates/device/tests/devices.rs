@@ -47,6 +47,41 @@ fn a_missing_object_reads_as_empty() {
 }
 
 #[test]
+fn a_list_has_every_object_once_in_order_however_short_its_pages_are() {
+    on_every_device(|device| {
+        assert_eq!(device.list(None, 5), Ok(vec![]));
+        let name = |first: u8, last: u8| {
+            let mut name = [first; ObjectName::BYTES];
+            name[19] = last;
+            ObjectName(name)
+        };
+        let mut names: Vec<ObjectName> = [0, 1, 0x7f, 0xff].map(|a| [0, 9, 255].map(|b| name(a, b))).concat();
+        for (number, object) in names.iter().rev().enumerate() {
+            device.write(*object, &[(0, &vec![1; number + 1])]).unwrap();
+        }
+        for count_max in [1, 2, 5, 12, 100] {
+            let (mut listed, mut after) = (Vec::new(), None);
+            loop {
+                let page = device.list(after, count_max).unwrap();
+                assert!(page.len() <= count_max);
+                listed.extend(page.iter().map(|found| (found.object, found.length_bytes)));
+                if page.len() < count_max {
+                    break;
+                }
+                after = page.last().map(|found| found.object);
+            }
+            let expected: Vec<_> = names.iter().copied().zip((1..=12).rev()).collect();
+            assert_eq!(listed, expected, "in pages of {count_max}");
+        }
+        let gone = names.remove(4);
+        device.remove(gone).unwrap();
+        let listed = device.list(Some(names[3]), 1).unwrap();
+        assert_eq!(listed[0].object, names[4]);
+        assert!(listed[0].modified_ns > 0);
+    });
+}
+
+#[test]
 fn maps_never_call_data_a_hole_and_find_large_holes() {
     let extent = |start, end| Extent::new(start, end).unwrap();
     on_every_device(|device| {

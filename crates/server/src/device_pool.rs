@@ -4,7 +4,8 @@ use ccpfs_device::{Device, DeviceError, Map, ObjectName};
 use ccpfs_shard::{Measure, Part, TaskId, TaskResult};
 use ccpfs_transport::{Buffer, Waker};
 use ccpfs_types::limits::MAP_EXTENTS_MAX;
-use ccpfs_types::{Extent, ResourceId};
+use ccpfs_types::{Extent, FileId, ResourceId};
+use ccpfs_wire::StoredStripe;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,6 +24,14 @@ pub(crate) fn object_name(resource: ResourceId) -> ObjectName {
     ObjectName(name)
 }
 
+/// The stripe that has this name.
+fn resource_of(object: ObjectName) -> ResourceId {
+    let (mut file, mut stripe) = ([0; 16], [0; 4]);
+    file.copy_from_slice(&object.0[..16]);
+    stripe.copy_from_slice(&object.0[16..]);
+    ResourceId { file: FileId(file), stripe: u32::from_be_bytes(stripe) }
+}
+
 /// Something for the device to do.
 #[derive(Debug)]
 pub(crate) struct Task {
@@ -38,6 +47,7 @@ pub(crate) enum Call {
     Read { resource: ResourceId, offset: u64, buffer: Buffer },
     Measure { resource: ResourceId },
     Map { resource: ResourceId, extent: Extent },
+    List { after: Option<ResourceId>, count_max: u32 },
     Sync { resources: Vec<ResourceId> },
     Remove { resources: Vec<ResourceId> },
 }
@@ -253,6 +263,7 @@ fn execute(device: &dyn Device, failures: &Failures, task: Task) -> Done {
             let Map { data, known_to } = device.map(object_name(resource), extent, MAP_EXTENTS_MAX)?;
             Ok(TaskResult::Mapped { data, known_to })
         }),
+        Call::List { after, count_max } => failures.guard(|| list(device, after, count_max)),
         Call::Sync { resources } => {
             failures.guard(|| resources.iter().try_for_each(|id| device.sync(object_name(*id)))).map(done)
         }
@@ -302,6 +313,19 @@ fn measure(device: &dyn Device, resource: ResourceId) -> Result<Measure, DeviceE
         length_bytes: device.length(object)?.unwrap_or(0),
         modified_ns: i64::try_from(modified_ns).unwrap_or(i64::MAX),
     })
+}
+
+fn list(device: &dyn Device, after: Option<ResourceId>, count_max: u32) -> Result<TaskResult, DeviceError> {
+    let count_max = usize::try_from(count_max).expect("32 bits fit");
+    let listed = device.list(after.map(object_name), count_max)?;
+    let more = listed.len() == count_max;
+    let stripes = listed.into_iter().map(|found| StoredStripe {
+        resource: resource_of(found.object),
+        length_bytes: found.length_bytes,
+        stored_bytes: found.stored_bytes,
+        modified_ns: i64::try_from(found.modified_ns).unwrap_or(i64::MAX),
+    });
+    Ok(TaskResult::Listed { stripes: stripes.collect(), more })
 }
 
 fn index(bytes: u64) -> usize {

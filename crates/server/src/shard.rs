@@ -162,6 +162,7 @@ impl Shard {
             Work::Cut { resource, holes, length } => Call::Cut { resource, holes, length },
             Work::Measure { resource } => Call::Measure { resource },
             Work::Map { resource, extent } => Call::Map { resource, extent },
+            Work::List { after, count_max } => Call::List { after, count_max },
             Work::Sync { resources } => Call::Sync { resources },
             Work::Remove { resources } => Call::Remove { resources },
         };

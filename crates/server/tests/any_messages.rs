@@ -61,7 +61,10 @@ impl Random {
             0 => Message::Destroy { request, resources },
             1..20 => Message::Sync { request, resources },
             20..60 => Message::Truncate { request, resource, length, sn: self.sn() },
-            60..70 => Message::Punch { request, resource, extent: self.extent(), sn: self.sn() },
+            60..65 => Message::Punch { request, resource, extent: self.extent(), sn: self.sn() },
+            65..70 => {
+                Message::List { request, after: Some(resource).filter(|_| self.below(2) == 0), count_max: 3 }
+            }
             70..80 => Message::Map { request, resource, extent: self.extent() },
             80..120 => Message::Read { request, resource, extent: self.extent() },
             120..150 => Message::Glimpse { request, resource },

@@ -114,6 +114,20 @@ impl DataService {
         self.wait(id, resource, extent, turn);
     }
 
+    /// Takes a question for what is on the device.
+    pub(crate) fn list(
+        &mut self,
+        reply: ReplyTo,
+        after: Option<ResourceId>,
+        count_max: u32,
+        turn: &mut Turn<'_>,
+    ) {
+        let id = self.begin(Operation::List { reply });
+        // Housekeeping: whoever reads or writes goes first.
+        let work = Work::List { after, count_max };
+        turn.out.push(Effect::Start { task: TaskId(id), work, urgent: false });
+    }
+
     /// Takes a read of at most [`ccpfs_types::limits::READ_BYTES_MAX`] bytes.
     pub(crate) fn read(&mut self, reply: ReplyTo, resource: ResourceId, extent: Extent, turn: &mut Turn<'_>) {
         self.counters.reads += 1;
@@ -311,7 +325,7 @@ impl DataService {
                 let work = Work::Measure { resource: *resource };
                 turn.out.push(Effect::Start { task: TaskId(id), work, urgent: true });
             }
-            Some(Operation::Write { .. } | Operation::Truncate { .. }) | None => {
+            Some(Operation::Write { .. } | Operation::Truncate { .. } | Operation::List { .. }) | None => {
                 unreachable!("only operations that wait become ready")
             }
         }
@@ -339,6 +353,7 @@ impl DataService {
                 Operation::Write { .. }
                 | Operation::Truncate { .. }
                 | Operation::Map { .. }
+                | Operation::List { .. }
                 | Operation::Read { .. }
                 | Operation::Measure { .. },
             )

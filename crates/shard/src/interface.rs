@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use ccpfs_extent_cache::Part;
 use ccpfs_types::{ClientId, Extent, Policy, RequestId, ResourceId};
-use ccpfs_wire::{Channel, Message};
+use ccpfs_wire::{Channel, Message, StoredStripe};
 use core::fmt;
 
 /// Operations under way at a time that suit a server: [`Settings::operations_max`]. Flushes are bounded by the memory for their data
@@ -114,6 +114,13 @@ pub enum TaskResult {
         /// How far this reaches.
         known_to: u64,
     },
+    /// A list is made.
+    Listed {
+        /// In order, each behind where the list was to begin; not more than were asked for.
+        stripes: Vec<StoredStripe>,
+        /// Whether there may be something behind them.
+        more: bool,
+    },
     /// The task failed.
     Failed {
         /// `errno` of Linux.
@@ -160,6 +167,13 @@ pub enum Work {
         resource: ResourceId,
         /// Which bytes.
         extent: Extent,
+    },
+    /// Tell what is there, in order of file and stripe; ends with [`TaskResult::Listed`].
+    List {
+        /// Only what comes behind this one.
+        after: Option<ResourceId>,
+        /// At most so many; not 0.
+        count_max: u32,
     },
     /// Make durable what has been written; ends with [`TaskResult::Done`].
     Sync {

@@ -17,7 +17,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use ccpfs_dlm::server::Input;
 use ccpfs_extent_cache::Arriving;
-use ccpfs_types::limits::{FILE_BYTES_MAX, READ_BYTES_MAX};
+use ccpfs_types::limits::{FILE_BYTES_MAX, LIST_STRIPES_MAX, READ_BYTES_MAX};
 use ccpfs_types::{ClientId, Extent, RequestId, ResourceId, Sn};
 use ccpfs_wire::{Channel, LockRef, Message, WritePiece};
 
@@ -37,6 +37,7 @@ fn allowed(message: &Message) -> Allowed {
         | Message::Truncate { .. }
         | Message::Punch { .. }
         | Message::Map { .. }
+        | Message::List { .. }
         | Message::Sync { .. }
         | Message::Destroy { .. }
         | Message::Glimpse { .. }
@@ -58,6 +59,7 @@ fn allowed(message: &Message) -> Allowed {
         | Message::WriteReply { .. }
         | Message::ReadReply { .. }
         | Message::MapReply { .. }
+        | Message::ListReply { .. }
         | Message::Done { .. }
         | Message::GlimpseReply { .. }
         | Message::StatusReply { .. } => Allowed::Never,
@@ -152,6 +154,9 @@ impl Services {
                 self.punch(to(request), resource, (extent, sn), turn);
             }
             Message::Map { request, resource, extent } => self.map(to(request), resource, extent, turn),
+            Message::List { request, after, count_max } => {
+                self.data.list(to(request), after, count_max.clamp(1, LIST_STRIPES_MAX), turn);
+            }
             Message::Sync { request, resources } => self.data.sync(to(request), resources, turn),
             Message::Destroy { request, resources } => self.destroy(to(request), resources, turn),
             Message::Glimpse { request, resource } => self.glimpse(to(request), resource, turn),
@@ -167,6 +172,7 @@ impl Services {
             | Message::WriteReply { .. }
             | Message::ReadReply { .. }
             | Message::MapReply { .. }
+            | Message::ListReply { .. }
             | Message::Done { .. }
             | Message::GlimpseReply { .. }
             | Message::StatusReply { .. } => unreachable!("turned away above"),

@@ -36,6 +36,9 @@ pub(crate) enum Operation {
         resource: ResourceId,
         extent: Extent,
     },
+    List {
+        reply: ReplyTo,
+    },
     Read {
         reply: ReplyTo,
         resource: ResourceId,
@@ -90,6 +93,12 @@ pub(crate) fn unread(reply: ReplyTo, errno: i32) -> Message {
 pub(crate) fn unmapped(reply: ReplyTo, errno: i32) -> Message {
     let status = Status::Errno(errno);
     Message::MapReply { request: reply.request, status, data: Vec::new(), known_to: 0 }
+}
+
+/// The answer to a question for what is on the device that brings nothing.
+pub(crate) fn unlisted(reply: ReplyTo, errno: i32) -> Message {
+    let status = Status::Errno(errno);
+    Message::ListReply { request: reply.request, status, stripes: Vec::new(), more: false }
 }
 
 /// A list of locks by resource, as the lock table takes it.

@@ -5,7 +5,7 @@
 use ccpfs_shard::{
     BulkRef, Effect, Input, Measure, OPERATIONS_MAX, Settings, Shard, TaskId, TaskResult, Work, bulk_bytes,
 };
-use ccpfs_types::limits::BULK_BYTES_MAX;
+use ccpfs_types::limits::{BULK_BYTES_MAX, LIST_STRIPES_MAX};
 use ccpfs_types::{ClientId, Extent, FileId, LockId, LockMode, Policy, Region, RequestId, ResourceId, Sn};
 use ccpfs_wire::{Channel, LockRef, Message, WritePiece};
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,9 +86,14 @@ impl Random {
                 (Channel::Bulk, Message::Write { request, urgent, pieces, releases })
             }
             460..500 => (Channel::Control, Message::Read { request, resource, extent: self.extent() }),
-            500..510 => {
+            500..508 => {
                 let (extent, sn) = (self.extent(), self.sn());
                 (Channel::Control, Message::Punch { request, resource, extent, sn })
+            }
+            508..510 => {
+                let after = Some(resource).filter(|_| self.below(2) == 0);
+                let count_max = u32::try_from(self.below(9000)).unwrap();
+                (Channel::Control, Message::List { request, after, count_max })
             }
             510..515 => (Channel::Control, Message::Map { request, resource, extent: self.extent() }),
             515..530 => {
@@ -168,7 +173,13 @@ impl World {
             Work::Read { extent, .. } => {
                 TaskResult::Read { bytes: self.random.below(extent.length() + 1), stripe_bytes: 7 }
             }
-            Work::Map { extent, .. } => TaskResult::Mapped { data: Vec::from([extent]), known_to: extent.end() },
+            Work::Map { extent, .. } => {
+                TaskResult::Mapped { data: Vec::from([extent]), known_to: extent.end() }
+            }
+            Work::List { count_max, .. } => {
+                assert!((1..=LIST_STRIPES_MAX).contains(&count_max));
+                TaskResult::Listed { stripes: Vec::new(), more: self.random.below(2) == 0 }
+            }
             Work::Measure { .. } => {
                 TaskResult::Measured(Measure { length_bytes: self.random.number(), modified_ns: 1 })
             }

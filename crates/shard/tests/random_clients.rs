@@ -243,7 +243,7 @@ impl World {
                 let length_bytes = self.device.get(&resource).map_or(0, Vec::len) as u64;
                 TaskResult::Measured(Measure { length_bytes, modified_ns: 0 })
             }
-            Work::Map { .. } => panic!("nobody asks for maps"),
+            Work::Map { .. } | Work::List { .. } => panic!("nobody asks for it"),
             Work::Sync { .. } => TaskResult::Done,
             Work::Remove { .. } => panic!("nobody removes anything"),
         };

@@ -22,6 +22,8 @@ pub const RELEASES_MAX: usize = 4096;
 pub const READ_BYTES_MAX: u64 = 4 << 20;
 /// Most extents in one answer to a question for the map of a stripe.
 pub const MAP_EXTENTS_MAX: usize = 1024;
+/// Most stripes in one page of the list of what a shard has.
+pub const LIST_STRIPES_MAX: u32 = 4096;
 /// Locks a client keeps per resource before it gives back the least recently used ones.
 pub const LOCKS_PER_RESOURCE_MAX: usize = 8192;
 /// Requests that may wait for one resource; more are refused.
@@ -42,4 +44,5 @@ const _: () = assert!(
 );
 const _: () = assert!(FLUSH_BYTES_MAX <= BULK_BYTES_MAX as u64);
 const _: () = assert!(MAP_EXTENTS_MAX * 16 < MESSAGE_BYTES_MAX as usize / 2);
+const _: () = assert!(LIST_STRIPES_MAX as usize * 48 < MESSAGE_BYTES_MAX as usize / 2);
 const _: () = assert!(READ_BYTES_MAX <= BULK_BYTES_MAX as u64);

@@ -49,6 +49,19 @@ pub struct LockRef {
     pub lock: LockId,
 }
 
+/// A stripe that a shard has on its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StoredStripe {
+    /// Which.
+    pub resource: ResourceId,
+    /// Its length in bytes.
+    pub length_bytes: u64,
+    /// Space that it takes, in bytes.
+    pub stored_bytes: u64,
+    /// When it was last written, nanoseconds since 1970.
+    pub modified_ns: i64,
+}
+
 /// A granted lock, as the client is told.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct GrantedLock {
@@ -82,6 +95,7 @@ macro_rules! structure {
     };
 }
 structure!(WritePiece { resource, extent, sn }, 44);
+structure!(StoredStripe { resource, length_bytes, stored_bytes, modified_ns }, 44);
 structure!(LockRef { resource, lock }, 28);
 structure!(GrantedLock { lock, mode, region, sn, state, replaces, early }, 40);
 
@@ -419,5 +433,25 @@ messages! {
         extent: Extent,
         /// Sequence number of the lock: the hole is a write.
         sn: Sn,
+    }
+    /// Control: what is on the device? In order of file and stripe; what has not reached the device is not in it.
+    45 List {
+        /// Comes back in the answer.
+        request: RequestId,
+        /// Only what comes behind this one; everything if there is none.
+        after: Option<ResourceId>,
+        /// At most so many; never more than [`ccpfs_types::limits::LIST_STRIPES_MAX`].
+        count_max: u32,
+    }
+    /// Control: this.
+    46 ListReply {
+        /// The number of the request.
+        request: RequestId,
+        /// Ok, or why not known.
+        status: Status,
+        /// What comes next.
+        stripes: Vec<StoredStripe>,
+        /// Whether there may be something behind it.
+        more: bool,
     }
 }

@@ -249,7 +249,7 @@ fn taken(server: &Server, work: Work) -> Task {
         }
         Work::Cut { resource, holes, length } => Task::Cut { stripe: stripe_of(resource), holes, length },
         Work::Read { resource, extent } => Task::Read { stripe: stripe_of(resource), extent },
-        Work::Map { .. } => unreachable!("no client of the model asks for a map"),
+        Work::Map { .. } | Work::List { .. } => unreachable!("no client of the model asks for it"),
         Work::Measure { resource } => Task::Measure { stripe: stripe_of(resource) },
         Work::Sync { resources } | Work::Remove { resources } => {
             Task::Sync { stripes: resources.into_iter().map(stripe_of).collect() }

@@ -118,6 +118,8 @@ fn frame(frame: &Frame) -> String {
         Message::Denied { .. }
         | Message::Map { .. }
         | Message::MapReply { .. }
+        | Message::List { .. }
+        | Message::ListReply { .. }
         | Message::Punch { .. }
         | Message::GlimpseAsk { .. }
         | Message::GlimpseTell { .. }

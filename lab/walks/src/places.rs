@@ -8,6 +8,7 @@ pub(crate) const READ: &str = "crates/client/src/read.rs";
 pub(crate) const SHARED: &str = "crates/client/src/shared.rs";
 pub(crate) const SESSION: &str = "crates/client/src/session.rs";
 pub(crate) const MAP: &str = "crates/client/src/map.rs";
+pub(crate) const INVENTORY: &str = "crates/client/src/inventory.rs";
 pub(crate) const BACKGROUND: &str = "crates/client/src/background.rs";
 pub(crate) const ACQUIRE: &str = "crates/dlm/src/client/acquire.rs";
 pub(crate) const CANCEL: &str = "crates/dlm/src/client/revoke.rs";
@@ -27,9 +28,9 @@ pub(crate) const DEVICE: &str = "crates/device/src/file.rs";
 
 /// Every place.
 #[cfg(test)]
-const ALL: [&str; 21] = [
-    WRITE, READ, MAP, SHARED, SESSION, BACKGROUND, ACQUIRE, CANCEL, CACHE, FLUSH, WAIT, STRIPE, MESSAGES,
-    CLIENTS, DATA, GLIMPSE, OVERDUE, TRIMMING, GRANT, ADMIT, DEVICE,
+const ALL: [&str; 22] = [
+    WRITE, READ, MAP, INVENTORY, SHARED, SESSION, BACKGROUND, ACQUIRE, CANCEL, CACHE, FLUSH, WAIT, STRIPE,
+    MESSAGES, CLIENTS, DATA, GLIMPSE, OVERDUE, TRIMMING, GRANT, ADMIT, DEVICE,
 ];
 
 /// Where it is decided that a message is sent.
@@ -41,12 +42,14 @@ pub(crate) const fn sender(message: &Message) -> &'static str {
         Message::Write { .. } => FLUSH,
         Message::Read { .. } => READ,
         Message::Map { .. } => MAP,
+        Message::List { .. } => INVENTORY,
         Message::Glimpse { .. } | Message::Sync { .. } | Message::Destroy { .. } => SHARED,
         Message::Grant { .. } | Message::Denied { .. } | Message::Revoke { .. } => GRANT,
         Message::GlimpseAsk { .. } | Message::GlimpseReply { .. } => GLIMPSE,
         Message::WriteReply { .. }
         | Message::ReadReply { .. }
         | Message::MapReply { .. }
+        | Message::ListReply { .. }
         | Message::Done { .. } => DATA,
         Message::Hello { .. }
         | Message::Welcome { .. }
@@ -67,6 +70,7 @@ pub(crate) const fn receiver(message: &Message) -> &'static str {
         | Message::Denied { .. }
         | Message::ReadReply { .. }
         | Message::MapReply { .. }
+        | Message::ListReply { .. }
         | Message::Done { .. }
         | Message::GlimpseReply { .. }
         | Message::Hello { .. }
@@ -84,6 +88,7 @@ pub(crate) const fn receiver(message: &Message) -> &'static str {
         | Message::Read { .. }
         | Message::Truncate { .. }
         | Message::Map { .. }
+        | Message::List { .. }
         | Message::Punch { .. }
         | Message::Sync { .. }
         | Message::Destroy { .. }

@@ -267,7 +267,7 @@ impl ServerNode {
                 let length_bytes = self.device.length(*resource);
                 return TaskResult::Measured(Measure { length_bytes, modified_ns: 0 });
             }
-            Work::Map { .. } => unreachable!("no script asks for a map"),
+            Work::Map { .. } | Work::List { .. } => unreachable!("no script asks for it"),
             Work::Sync { resources } => self.device.sync(resources),
             Work::Remove { resources } => self.device.remove(resources),
         }
@@ -326,6 +326,7 @@ fn describe_task(task: &Task) -> String {
         Work::Read { extent, .. } => format!("read {}", text::extent(*extent)),
         Work::Map { extent, .. } => format!("map {}", text::extent(*extent)),
         Work::Measure { .. } => String::from("measure"),
+        Work::List { .. } => String::from("list"),
         Work::Sync { .. } => String::from("sync"),
         Work::Remove { .. } => String::from("remove"),
     }

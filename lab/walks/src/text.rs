@@ -143,6 +143,8 @@ impl Writer {
             | Message::Truncate { request, .. }
             | Message::Map { request, .. }
             | Message::MapReply { request, .. }
+            | Message::List { request, .. }
+            | Message::ListReply { request, .. }
             | Message::Punch { request, .. }
             | Message::Sync { request, .. }
             | Message::Destroy { request, .. }
@@ -275,6 +277,14 @@ impl Writer {
                 let data: Vec<String> = data.iter().map(|part| extent(*part)).collect();
                 let known = format!("known to {}", size(*known_to));
                 words([name, request.to_string(), status(*how), data.join(" "), known])
+            }
+            Message::List { request, after, count_max } => {
+                let after = after.as_ref().map(of).unwrap_or_default();
+                words([name, request.to_string(), after, format!("at most {count_max}")])
+            }
+            Message::ListReply { request, status: how, stripes, more } => {
+                let count = format!("{} stripes{}", stripes.len(), if *more { ", and more" } else { "" });
+                words([name, request.to_string(), status(*how), count])
             }
             Message::Sync { request, resources } | Message::Destroy { request, resources } => {
                 let stripes: Vec<String> = resources.iter().map(of).filter(|text| !text.is_empty()).collect();

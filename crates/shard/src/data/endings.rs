@@ -2,7 +2,7 @@
 
 use super::{DataService, StripeJob};
 use crate::interface::{Effect, Measure, Note, TaskId, TaskResult};
-use crate::operations::{Operation, ReplyTo, done, unmapped, unread};
+use crate::operations::{Operation, ReplyTo, done, unlisted, unmapped, unread};
 use crate::services::{Todo, Turn};
 use ccpfs_extent_cache::Input;
 use ccpfs_wire::{Message, Status};
@@ -17,6 +17,7 @@ impl DataService {
         match self.operations.remove(&task.0) {
             Some(Operation::Read { reply, .. }) => self.read_ended(task, reply, result, turn),
             Some(Operation::Map { reply, .. }) => map_ended(reply, result, turn),
+            Some(Operation::List { reply }) => list_ended(reply, result, turn),
             Some(Operation::Measure { glimpse, resource, pending_end }) => {
                 // What came while the device measured, and is still on its way, counts as well: part of it may have been seen.
                 let came_since = self.stripes.get(&resource).map_or(0, |stripe| stripe.pending_end().0);
@@ -70,6 +71,7 @@ impl DataService {
             Some(
                 Operation::Read { .. }
                 | Operation::Map { .. }
+                | Operation::List { .. }
                 | Operation::Sync { .. }
                 | Operation::Destroy { .. }
                 | Operation::Measure { .. },
@@ -91,9 +93,10 @@ impl DataService {
                 }
             }
             TaskResult::Failed { errno } => turn.send(to, channel, unread(reply, errno)),
-            TaskResult::Done | TaskResult::Measured(_) | TaskResult::Mapped { .. } => {
-                unreachable!("a read ends as a read")
-            }
+            TaskResult::Done
+            | TaskResult::Measured(_)
+            | TaskResult::Mapped { .. }
+            | TaskResult::Listed { .. } => unreachable!("a read ends as a read"),
         }
     }
 }
@@ -105,8 +108,22 @@ fn map_ended(reply: ReplyTo, result: TaskResult, turn: &mut Turn<'_>) {
             Message::MapReply { request, status: Status::Ok, data, known_to }
         }
         TaskResult::Failed { errno } => unmapped(reply, errno),
-        TaskResult::Done | TaskResult::Measured(_) | TaskResult::Read { .. } => {
+        TaskResult::Done | TaskResult::Measured(_) | TaskResult::Read { .. } | TaskResult::Listed { .. } => {
             unreachable!("a map ends as a map")
+        }
+    };
+    turn.send(client, channel, message);
+}
+
+fn list_ended(reply: ReplyTo, result: TaskResult, turn: &mut Turn<'_>) {
+    let ReplyTo { client, channel, request } = reply;
+    let message = match result {
+        TaskResult::Listed { stripes, more } => {
+            Message::ListReply { request, status: Status::Ok, stripes, more }
+        }
+        TaskResult::Failed { errno } => unlisted(reply, errno),
+        TaskResult::Done | TaskResult::Measured(_) | TaskResult::Read { .. } | TaskResult::Mapped { .. } => {
+            unreachable!("a list ends as a list")
         }
     };
     turn.send(client, channel, message);
@@ -117,9 +134,10 @@ fn finished(result: TaskResult) -> Option<i32> {
     match result {
         TaskResult::Done => None,
         TaskResult::Failed { errno } => Some(errno),
-        TaskResult::Read { .. } | TaskResult::Measured(_) | TaskResult::Mapped { .. } => {
-            unreachable!("writes, cuts, syncs and removals have no result")
-        }
+        TaskResult::Read { .. }
+        | TaskResult::Measured(_)
+        | TaskResult::Mapped { .. }
+        | TaskResult::Listed { .. } => unreachable!("writes, cuts, syncs and removals have no result"),
     }
 }
 
@@ -130,7 +148,10 @@ fn measured(result: TaskResult, pending_end: u64) -> Result<Measure, i32> {
             Ok(Measure { length_bytes: measure.length_bytes.max(pending_end), ..measure })
         }
         TaskResult::Failed { errno } => Err(errno),
-        TaskResult::Done | TaskResult::Read { .. } | TaskResult::Mapped { .. } => {
+        TaskResult::Done
+        | TaskResult::Read { .. }
+        | TaskResult::Mapped { .. }
+        | TaskResult::Listed { .. } => {
             unreachable!("a measurement ends as a measurement")
         }
     }

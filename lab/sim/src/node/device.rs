@@ -44,7 +44,7 @@ impl ShardNode {
                 let found = engine.random.chance(500).then(|| self.read(engine, resource, extent));
                 ((extent.length(), false), Task::Read { resource, extent, found })
             }
-            Work::Map { .. } => unreachable!("no simulated client asks for a map"),
+            Work::Map { .. } | Work::List { .. } => unreachable!("no simulated client asks for it"),
             Work::Measure { resource } => ((0, false), Task::Measure { resource }),
             Work::Sync { resources } => {
                 extra_ns = engine.config.disk.sync_ns;
