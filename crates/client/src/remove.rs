@@ -7,7 +7,7 @@ use crate::client::{Client, ClientInner};
 use crate::directory::{DIRECTORY_LAYOUT, join, may_be_stub, namespace_error};
 use crate::error::FsError;
 use crate::opened::inode_of;
-use crate::opens::{Alone, Byte};
+use crate::opens::Byte;
 use crate::shared::FileShared;
 use crate::sys::{self, Place};
 use ccpfs_namespace::{Contents, Stub, StubState};
@@ -23,8 +23,6 @@ struct Victim<'a> {
     client: &'a ClientInner,
     record: Stub,
     stub: Arc<File>,
-    /// Nobody has it open, and nobody can open it.
-    alone: Option<Alone>,
     /// It was noted among the orphans.
     noted: bool,
 }
@@ -37,13 +35,9 @@ impl Client {
     pub fn unlink_at(&self, dir: BorrowedFd<'_>, name: &CStr) -> Result<(), FsError> {
         let place = Place { dir, name };
         let victim = self.inner.victim(place);
-        if let Err(error) = sys::unlink(place, 0) {
-            if let Some(victim) = victim {
-                victim.spared();
-            }
-            return Err(namespace_error("unlink", &place.path(), error));
-        }
-        victim.map_or(Ok(()), Victim::finish)
+        let unlinked = sys::unlink(place, 0);
+        let removed = victim.map_or(Ok(()), Victim::finish);
+        unlinked.map_err(|e| namespace_error("unlink", &place.path(), e)).and(removed)
     }
 
     /// Renames. What was there before is replaced as by [`Client::unlink_at`]. `flags` as `renameat2(2)`.
@@ -67,13 +61,9 @@ impl Client {
         let same =
             || sys::stat_at(to, libc::AT_SYMLINK_NOFOLLOW).ok().map(|found| inode_of(&found)) == source;
         let victim = if replaces && !same() { self.inner.victim(to) } else { None };
-        if let Err(error) = sys::rename(from, to, flags) {
-            if let Some(victim) = victim {
-                victim.spared();
-            }
-            return Err(namespace_error("rename", &from.path(), error));
-        }
-        victim.map_or(Ok(()), Victim::finish)
+        let renamed = sys::rename(from, to, flags);
+        let removed = victim.map_or(Ok(()), Victim::finish);
+        renamed.map_err(|e| namespace_error("rename", &from.path(), e)).and(removed)
     }
 
     /// Removes a directory that is empty but for its default layout.
@@ -155,26 +145,15 @@ fn holds_only_layout(place: Place<'_>) -> io::Result<bool> {
 }
 
 impl Victim<'_> {
-    /// The name is gone.
-    fn finish(mut self) -> Result<(), FsError> {
-        let file = self.record.file;
-        if !self.client.is_gone(&self.stub, file) {
-            self.spared();
-            return Ok(());
+    /// The name is gone, or it could not be taken away. Others may have taken further ones meanwhile.
+    fn finish(self) -> Result<(), FsError> {
+        if self.client.is_gone(&self.stub, self.record.file) {
+            return self.client.remove_file(self.record, &self.stub);
         }
-        // Tried again: another thread of this client may have given up what both of them had, and who had it open may have gone.
-        self.alone = self.client.opens.alone(file, Byte::Open);
-        if self.alone.is_none() && self.client.opens.is_there() {
-            return Ok(()); // the last handle does it
-        }
-        self.client.remove_file(self.record, &self.stub)
-    }
-
-    /// The name is still there, or there is another one.
-    fn spared(self) {
         if self.noted {
             self.client.forget_orphan(self.record.file);
         }
+        Ok(())
     }
 }
 
@@ -193,9 +172,10 @@ impl ClientInner {
             }
         };
         let record = self.read_if_stub(stub.as_fd(), &place.path()).ok()??;
-        let alone = self.opens.alone(record.file, Byte::Open);
-        let noted = alone.is_none() && found.st_nlink == 1 && self.note_orphan(record);
-        Some(Victim { client: self, record, stub, alone, noted })
+        // Only asked: to be alone for a moment would keep the last handle from removing the data.
+        let is_open = self.opens.is_held(record.file, Byte::Open) == Some(true);
+        let noted = is_open && found.st_nlink == 1 && self.note_orphan(record);
+        Some(Victim { client: self, record, stub, noted })
     }
 
     /// Settles the times of what a name leads to; says which inode it is.
