@@ -108,18 +108,6 @@ impl Client {
         &self.inner.config
     }
 
-    /// Before the process forks, or starts another one that inherits descriptors: files that are open stay registered as open for
-    /// the other process, even if this one closes them at once. Followed by [`Client::after_fork_in_parent`].
-    pub fn before_fork(&self) {
-        self.inner.share_all();
-        self.inner.opens.before_fork();
-    }
-
-    /// After the process has forked, or has not, in the process that did.
-    pub fn after_fork_in_parent(&self) {
-        self.inner.opens.after_fork_in_parent();
-    }
-
     /// What the client has counted since its start.
     #[must_use]
     pub fn statistics(&self) -> Statistics {

@@ -3,7 +3,7 @@
 //! While a file has a handle no descriptor of its stub is closed here: in a process with an interposer that would drop the record
 //! locks that the program has on the file.
 
-use crate::client::ClientInner;
+use crate::client::{Client, ClientInner};
 use crate::directory::namespace_error;
 use crate::error::FsError;
 use crate::file::Access;
@@ -67,6 +67,20 @@ pub(crate) struct Found {
 
 pub(crate) fn inode_of(found: &libc::stat) -> Inode {
     (found.st_dev, found.st_ino)
+}
+
+impl Client {
+    /// Before the process forks, or starts another one that inherits descriptors: files that are open stay registered as open for
+    /// the other process, even if this one closes them at once. Followed by [`Client::after_fork_in_parent`].
+    pub fn before_fork(&self) {
+        self.inner.share_all();
+        self.inner.opens.before_fork();
+    }
+
+    /// After the process has forked, or has not, in the process that did.
+    pub fn after_fork_in_parent(&self) {
+        self.inner.opens.after_fork_in_parent();
+    }
 }
 
 impl FileShared {
