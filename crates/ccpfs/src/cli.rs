@@ -3,6 +3,7 @@
 use crate::bench::BenchCommand;
 use crate::cluster::{DownArguments, StatusArguments, UpArguments};
 use crate::exec::ExecArguments;
+use crate::fsck::FsckArguments;
 use crate::mount::{MountArguments, UmountArguments};
 use crate::server::ServerArguments;
 use crate::sim::SimCommand;
@@ -20,7 +21,7 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 /// ccPFS: a burst-buffer file system that gives one shared file the speed of one file per process.
 ///
 /// Exit status: 0 success; 1 failure; 2 wrong options or configuration; 3 wrong data found; 126 and 127 as in shells
-/// for 'exec'; 130 interrupted.
+/// for 'exec'; 130 interrupted. 'fsck' has a sum of its own: 'ccpfs fsck --help'.
 #[derive(Debug, Parser)]
 #[command(name = "ccpfs", version = VERSION.as_str(), max_term_width = 100)]
 pub(crate) struct Cli {
@@ -50,6 +51,8 @@ pub(crate) enum Command {
     Mount(MountArguments),
     /// Unmount, and wait until everything is with the servers.
     Umount(UmountArguments),
+    /// Check names against servers, and mend what is wrong, while the cluster runs.
+    Fsck(FsckArguments),
     /// Show or set how files are striped.
     #[command(subcommand)]
     Stripe(StripeCommand),

@@ -16,6 +16,8 @@ pub(crate) enum Kind {
     NotExecutable,
     /// 127: the program to run was not found (as shells say it).
     NotFound,
+    /// The sum that `ccpfs fsck` ends with.
+    Fsck(u8),
     /// 130: interrupted by a signal (as shells say it).
     Interrupted,
 }
@@ -56,6 +58,7 @@ impl Failure {
             Kind::WrongData => 3,
             Kind::NotExecutable => 126,
             Kind::NotFound => 127,
+            Kind::Fsck(sum) => sum,
             Kind::Interrupted => 130,
         })
     }

@@ -5,6 +5,7 @@ mod cli;
 mod cluster;
 mod exec;
 mod failure;
+mod fsck;
 mod mount;
 mod server;
 mod sim;
@@ -48,6 +49,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Exec(arguments) => exec::run(&arguments),
         Command::Mount(arguments) => mount::run(&arguments),
         Command::Umount(arguments) => mount::run_umount(&arguments),
+        Command::Fsck(arguments) => fsck::run(&arguments),
         Command::Stripe(command) => stripe::run(&command),
         Command::Bench(command) => bench::run(command),
         Command::Sim(command) => sim::run(&command),
