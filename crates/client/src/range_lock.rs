@@ -207,7 +207,9 @@ mod tests {
         let extent = Extent::new(0, 10).unwrap();
         let mut guard = lock.lock(extent, true);
         guard.run();
-        assert!(lock.state().entries[0].runs == Some(lock.state().entries[0].ticket));
+        let entry = lock.state().entries[0];
+        assert_eq!(entry.runs, Some(entry.ticket));
+        drop(guard);
     }
 
     #[test]
