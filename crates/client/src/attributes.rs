@@ -59,12 +59,10 @@ impl Client {
             Err(error) if error.raw_os_error() == Some(libc::EACCES) => return Ok(found),
             Err(error) => return Err(fail(error)),
         };
-        // Another file may have this name by now.
-        found = sys::stat(stub.as_fd()).map_err(fail)?;
-        if may_be_stub(&found)
-            && let Some(record) = self.inner.read_if_stub(stub.as_fd(), &place.path())?
-        {
-            self.inner.complete(&Looked { record, stub }, &mut found)?;
+        match self.inner.read_if_stub(stub.as_fd(), &place.path())? {
+            Some(record) => self.inner.complete(&Looked { record, stub }, &mut found)?,
+            // Another file may have this name by now.
+            None => found = sys::stat(stub.as_fd()).map_err(fail)?,
         }
         Ok(found)
     }
