@@ -20,10 +20,16 @@ pub(crate) struct Agreed {
     pub(crate) write_bytes_max: u32,
     /// Whether access control lists are checked.
     pub(crate) acl: bool,
+    /// Whether the kernel waits for its queues to get entries.
+    pub(crate) rings: bool,
 }
 
 /// Answers the kernel's first request.
-pub(crate) fn agree(device: &OwnedFd, write_bytes_max: u32, acl: bool) -> io::Result<Agreed> {
+pub(crate) fn agree(
+    device: &OwnedFd,
+    write_bytes_max: u32,
+    (acl, rings): (bool, bool),
+) -> io::Result<Agreed> {
     let mut memory = vec![0_u8; 2 * 4096 + 4096];
     loop {
         let bytes = match receive(device.as_fd(), &mut memory) {
@@ -40,7 +46,7 @@ pub(crate) fn agree(device: &OwnedFd, write_bytes_max: u32, acl: bool) -> io::Re
         let mut asked = InitIn::default();
         let length = rest.len().min(size_of::<InitIn>());
         asked.as_mut_bytes()[..length].copy_from_slice(&rest[..length]);
-        let (answer, agreed) = choose(&asked, write_bytes_max.min(kernel_limit()), acl);
+        let (answer, agreed) = choose(&asked, write_bytes_max.min(kernel_limit()), (acl, rings));
         send(device, header.unique, &answer)?;
         if asked.major > MAJOR {
             // It tries again with our version.
@@ -62,7 +68,7 @@ fn kernel_limit() -> u32 {
     text.trim().parse().unwrap_or(256_u32).saturating_mul(PAGE_BYTES)
 }
 
-fn choose(asked: &InitIn, write_bytes_max: u32, acl: bool) -> (InitOut, Agreed) {
+fn choose(asked: &InitIn, write_bytes_max: u32, (acl, rings): (bool, bool)) -> (InitOut, Agreed) {
     let offered = u64::from(asked.flags) | u64::from(asked.flags2) << 32;
     // Not ASYNC_READ: reads ahead would count among what the kernel has under way in the background, and when all of those wait for
     // holds of others, the pages that these wait for could not be written back.
@@ -82,6 +88,9 @@ fn choose(asked: &InitIn, write_bytes_max: u32, acl: bool) -> (InitOut, Agreed) 
     if acl {
         wanted |= init::POSIX_ACL;
     }
+    if rings {
+        wanted |= init::OVER_IO_URING;
+    }
     let flags = offered & wanted;
     let write_bytes_max = if flags & init::MAX_PAGES != 0 { write_bytes_max } else { 32 * PAGE_BYTES };
     let pages = write_bytes_max.div_ceil(PAGE_BYTES);
@@ -99,7 +108,8 @@ fn choose(asked: &InitIn, write_bytes_max: u32, acl: bool) -> (InitOut, Agreed) 
         max_pages: u16::try_from(pages).unwrap_or(u16::MAX),
         ..InitOut::default()
     };
-    (answer, Agreed { write_bytes_max, acl: flags & init::POSIX_ACL != 0 })
+    let (acl, rings) = (flags & init::POSIX_ACL != 0, flags & init::OVER_IO_URING != 0);
+    (answer, Agreed { write_bytes_max, acl, rings })
 }
 
 fn send(device: &OwnedFd, unique: u64, answer: &InitOut) -> io::Result<()> {
@@ -119,13 +129,15 @@ mod tests {
     #[test]
     fn only_what_the_kernel_offers_is_taken() {
         let asked = InitIn { major: 7, minor: 99, flags: u32::MAX, flags2: u32::MAX, ..InitIn::default() };
-        let (answer, agreed) = choose(&asked, 1 << 20, true);
+        let (answer, agreed) = choose(&asked, 1 << 20, (true, false));
         assert_eq!((answer.minor, answer.max_pages, answer.max_write), (MINOR, 256, 1 << 20));
-        assert_eq!(agreed, Agreed { write_bytes_max: 1 << 20, acl: true });
+        assert_eq!(agreed, Agreed { write_bytes_max: 1 << 20, acl: true, rings: false });
         assert_eq!(answer.flags2, 1 << 4, "direct IO beside shared mappings, nothing else");
+        let (answer, agreed) = choose(&asked, 1 << 20, (true, true));
+        assert_eq!((answer.flags2, agreed.rings), (1 << 4 | 1 << 9, true));
         let poor = InitIn { major: 7, minor: 39, ..InitIn::default() };
-        let (answer, agreed) = choose(&poor, 1 << 20, true);
+        let (answer, agreed) = choose(&poor, 1 << 20, (true, true));
         assert_eq!((answer.flags, answer.flags2, answer.minor), (0, 0, 39));
-        assert_eq!(agreed, Agreed { write_bytes_max: 128 << 10, acl: false });
+        assert_eq!(agreed, Agreed { write_bytes_max: 128 << 10, acl: false, rings: false });
     }
 }

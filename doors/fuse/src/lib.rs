@@ -28,7 +28,10 @@ mod owner;
 mod pages;
 mod session;
 mod sys;
+mod uring;
+mod uring_entry;
+mod uring_support;
 
 pub use kernel::{Detach, is_dead_mount, unmount};
 pub use mounted::{MountError, Mounted, mount};
-pub use options::MountOptions;
+pub use options::{MountOptions, Rings};

@@ -6,9 +6,11 @@ use crate::kernel::{self, Detach};
 use crate::locks;
 use crate::mount::{Mount, Timeouts};
 use crate::notify::Notifier;
-use crate::options::MountOptions;
+use crate::options::{MountOptions, Rings};
 use crate::session::Session;
 use crate::sys;
+use crate::uring::{self, Queues};
+use crate::uring_support;
 use ccpfs_client::{Client, ClientConfig, FsError};
 use std::fmt;
 use std::io;
@@ -42,6 +44,7 @@ impl std::error::Error for MountError {}
 /// A mount that is there.
 pub struct Mounted {
     session: Arc<Session>,
+    queues: Option<Arc<Queues>>,
     directory: PathBuf,
 }
 
@@ -61,13 +64,15 @@ pub fn mount(config: ClientConfig, directory: &Path, options: &MountOptions) -> 
     }
     let directory = std::fs::canonicalize(directory).map_err(refused)?;
     check_place(&config.namespace, &directory)?;
+    let rings = uring_support::decide(options.rings).map_err(|why| refused(io::Error::other(why)))?;
     let client = Client::start(config).map_err(MountError::Client)?;
     let root = open_root(&client.config().namespace).map_err(refused)?;
     let acl = options.acl.unwrap_or_else(|| has_acl(&root));
     let device = kernel::mount(&directory, options).map_err(refused)?;
     let timeouts = Timeouts { entry: options.entry_timeout, attr: options.attr_timeout };
-    match converse(client, root, device, (timeouts, acl, options.write_bytes_max)) {
-        Ok(session) => Ok(Mounted { session, directory }),
+    let rings = if rings { options.rings } else { Rings::Off };
+    match converse(client, root, device, (timeouts, acl, rings, options.write_bytes_max)) {
+        Ok((session, queues)) => Ok(Mounted { session, queues, directory }),
         Err(error) => {
             // Nobody will ever answer there.
             let _ = kernel::unmount(&directory, Detach::Lazily);
@@ -80,17 +85,19 @@ fn converse(
     client: Client,
     root: OwnedFd,
     device: OwnedFd,
-    (timeouts, acl, write_bytes_max): (Timeouts, bool, u32),
-) -> io::Result<Arc<Session>> {
+    (timeouts, acl, rings, write_bytes_max): (Timeouts, bool, Rings, u32),
+) -> io::Result<(Arc<Session>, Option<Arc<Queues>>)> {
     locks::prepare_signal();
-    let agreed = init::agree(&device, write_bytes_max, acl)?;
+    let agreed = init::agree(&device, write_bytes_max, (acl, rings != Rings::Off))?;
     let notifier = Arc::new(Notifier::new(device.try_clone()?));
     let settings = (timeouts, agreed.acl, agreed.write_bytes_max);
     let mount = Mount::new(client, root, notifier, settings).map_err(io::Error::from_raw_os_error)?;
+    let rings_device = device.try_clone()?;
     let session = Session::new(Arc::new(mount), device);
     session.mount.drops.start(&session.mount)?;
     session.start()?;
-    Ok(session)
+    let queues = uring::start(&session.mount, rings_device, (agreed.rings, rings))?;
+    Ok((session, queues))
 }
 
 /// The namespace must stay reachable by its path, and not through ourselves.
@@ -128,6 +135,9 @@ impl Mounted {
     /// Waits until it is unmounted, by whomever, and nobody uses it any more.
     pub fn wait(&self) {
         self.session.wait();
+        if let Some(queues) = &self.queues {
+            queues.wait();
+        }
     }
 
     /// Whether it is unmounted and nobody uses it any more.

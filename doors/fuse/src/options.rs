@@ -2,6 +2,18 @@
 
 use std::time::Duration;
 
+/// Whether requests come over rings (FUSE over io_uring) instead of the kernel's device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rings {
+    /// If the kernel and this process can (default).
+    #[default]
+    Auto,
+    /// Yes; else there is no mount.
+    On,
+    /// No.
+    Off,
+}
+
 /// How the kernel is to treat a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountOptions {
@@ -17,6 +29,8 @@ pub struct MountOptions {
     pub acl: Option<bool>,
     /// Largest write or read that the kernel sends at once, bytes, 4 KiB to 64 MiB; the kernel has a limit of its own.
     pub write_bytes_max: u32,
+    /// Whether requests come over rings.
+    pub rings: Rings,
     /// Flags of `mount(2)`: read-only, without set-user-id programs and so on.
     pub flags: libc::c_ulong,
 }
@@ -30,6 +44,7 @@ impl Default for MountOptions {
             attr_timeout: Duration::ZERO,
             acl: None,
             write_bytes_max: 1 << 20,
+            rings: Rings::Auto,
             flags: 0,
         }
     }
@@ -104,6 +119,14 @@ impl MountOptions {
                 self.write_bytes_max =
                     bytes.ok_or(format!("'{option}': 4096 to 67108864 bytes are possible"))?;
             }
+            Some(("io_uring", value)) => {
+                self.rings = match value {
+                    "auto" => Rings::Auto,
+                    "on" => Rings::On,
+                    "off" => Rings::Off,
+                    _ => return Err(format!("'{option}': auto, on or off are possible")),
+                };
+            }
             Some(_) | None => return Err(format!("mount option '{option}' is not known")),
         }
         Ok(())
@@ -128,8 +151,8 @@ mod tests {
         assert_eq!(options.flags, libc::MS_RDONLY | libc::MS_NOSUID);
         assert_eq!(options.attr_timeout, Duration::from_millis(1500));
         assert_eq!((options.source.as_str(), options.acl), ("burst", Some(true)));
-        options.parse("rw,,suid").unwrap();
-        assert_eq!(options.flags, 0);
+        options.parse("rw,,suid,io_uring=off").unwrap();
+        assert_eq!((options.flags, options.rings), (0, Rings::Off));
     }
 
     #[test]
@@ -139,5 +162,6 @@ mod tests {
         assert!(refuse("attr_timeout=soon").contains("attr_timeout=soon"));
         assert!(refuse("attr_timeout=-1").contains("-1"));
         assert!(refuse("max_write=12").contains("4096"));
+        assert!(refuse("io_uring=perhaps").contains("auto"));
     }
 }

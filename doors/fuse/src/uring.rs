@@ -14,6 +14,7 @@ use crate::caller;
 use crate::dispatch;
 use crate::exchange::{Errno, Outcome};
 use crate::mount::Mount;
+use crate::options::Rings;
 use crate::sys;
 use crate::uring_entry::{Entry, errno_of};
 use crate::uring_support::{queue_count, stay_on};
@@ -35,7 +36,7 @@ const NOTIFY_REPLY: u32 = 41;
 /// Numbers of pushes begin here, far from those of requests, which begin at 0; the lowest bit means interruptions.
 const PUSHES_FROM: u64 = 1 << 62;
 
-/// A push: asks for no bytes of the mounted directory.
+/// A push: asks for no bytes of a file.
 #[derive(Clone, Copy, IntoBytes, Immutable)]
 #[repr(C)]
 struct Push {
@@ -65,8 +66,33 @@ pub(crate) struct Queues {
 enum Start {
     /// As the first of its queue; somebody wants to hear how it goes.
     First(Sender<Result<(), Errno>>),
-    /// Because all others of its queue are taken.
-    More,
+    /// Because all others of its queue are taken, the last one by a request about this node.
+    More(u64),
+}
+
+/// Starts the queues if the kernel has agreed to them. With [`Rings::Auto`] the mount does without them if that fails.
+///
+/// # Errors
+/// When they are asked for and cannot be had, or the kernel waits for them and nothing can be done about it.
+pub(crate) fn start(
+    mount: &Arc<Mount>,
+    device: OwnedFd,
+    (agreed, choice): (bool, Rings),
+) -> io::Result<Option<Arc<Queues>>> {
+    if !agreed {
+        return match choice {
+            Rings::Auto | Rings::Off => Ok(None),
+            Rings::On => Err(io::Error::other("io_uring=on: the kernel does not offer it")),
+        };
+    }
+    match (Queues::start(mount, device), choice) {
+        (Ok(queues), _) => Ok(Some(queues)),
+        (Err((error, Ok(()))), Rings::Auto | Rings::Off) => {
+            tracing::warn!("no io_uring: {error}");
+            Ok(None)
+        }
+        (Err((error, _)), _) => Err(io::Error::new(error.kind(), format!("io_uring: {error}"))),
+    }
 }
 
 impl Queues {
@@ -154,16 +180,16 @@ impl Queues {
                 match start {
                     // Nobody listens any more after another one's error.
                     Start::First(sender) => drop(sender.send(Err(errno))),
-                    Start::More if self.mount.has_ended() => {}
-                    Start::More => tracing::error!("no more entries for queue {queue}: error {errno}"),
+                    Start::More(_) if self.mount.has_ended() => {}
+                    Start::More(_) => tracing::error!("no more entries for queue {queue}: error {errno}"),
                 }
                 return;
             }
         };
         match start {
             Start::First(sender) => drop(sender.send(Ok(()))),
-            Start::More if on_its_processor => self.push(),
-            Start::More => {}
+            Start::More(nodeid) if on_its_processor => self.push(nodeid),
+            Start::More(_) => {}
         }
         if let Err(errno) = self.serve(queue, &mut entry) {
             if !matches!(errno, libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED | libc::ENODEV) {
@@ -188,31 +214,43 @@ impl Queues {
         loop {
             entry.wait()?;
             let mut exchange = entry.request();
-            let (opcode, unique) = (exchange.header.opcode, exchange.header.unique);
-            if opcode == NOTIFY_REPLY {
-                entry.answer(unique, Outcome::Silence)?;
+            let header = exchange.header;
+            if header.opcode == NOTIFY_REPLY {
+                entry.answer(header.unique, Outcome::Silence)?;
                 continue;
             }
             if free.fetch_sub(1, Ordering::SeqCst) == 1
-                && let Err(error) = self.start_thread(queue, Start::More)
+                && let Err(error) = self.start_thread(queue, Start::More(header.nodeid))
             {
                 tracing::warn!("requests of queue {queue} wait for one another: {error}");
             }
             let outcome = dispatch::serve(&self.mount, &mut exchange);
             free.fetch_add(1, Ordering::SeqCst);
-            entry.answer(unique, outcome)?;
+            entry.answer(header.unique, outcome)?;
         }
     }
 
-    /// Makes the kernel send a request to the queue of the processor that the calling thread runs on.
-    fn push(&self) {
+    /// Makes the kernel send a request to the queue of the processor that the calling thread runs on. It must be about a
+    /// regular file that the kernel knows: `nodeid`, or any that is open. If there is none, there are no pages either that
+    /// anybody could wait for.
+    fn push(&self, nodeid: u64) {
+        let open = self.mount.handles.all().into_iter().filter(|handle| handle.file().is_ok());
+        let nodes = std::iter::once(nodeid).chain(open.map(|handle| handle.inode.nodeid));
+        // Nodes that are no files, or are just being forgotten.
+        let mut refused = nodes.map(|nodeid| self.push_with(nodeid)).take_while(Result::is_err).flat_map(Result::err);
+        if let Some(errno) = refused.find(|errno| !matches!(*errno, libc::EINVAL | libc::ENOENT | libc::ENODEV)) {
+            tracing::warn!("a queue cannot be moved on: error {errno}");
+        }
+    }
+
+    fn push_with(&self, nodeid: u64) -> Result<(), Errno> {
         let unique = PUSHES_FROM + 2 * self.pushes.fetch_add(1, Ordering::Relaxed);
         let message = Push {
             len: u32::try_from(size_of::<Push>()).expect("short"),
             code: NOTIFY_RETRIEVE,
             no_request: 0,
             unique,
-            nodeid: crate::abi::ROOT_ID,
+            nodeid,
             offset: 0,
             size: 0,
             padding: 0,
@@ -220,9 +258,9 @@ impl Queues {
         let bytes = message.as_bytes();
         // SAFETY: an open device and a buffer of the length that is given.
         let sent = unsafe { libc::write(self.device.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
-        if sent < 0 && !self.mount.has_ended() {
-            tracing::warn!("a queue cannot be moved on: error {}", sys::errno());
-        }
+        let result = if sent < 0 { Err(sys::errno()) } else { Ok(()) };
+        tracing::debug!("a push about node {nodeid}: {result:?}");
+        result
     }
 }
 
