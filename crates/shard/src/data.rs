@@ -110,8 +110,8 @@ impl DataService {
 
     /// Takes a question for the map of a stripe: behind what was admitted before, as a read.
     pub(crate) fn map(&mut self, reply: ReplyTo, resource: ResourceId, extent: Extent, turn: &mut Turn<'_>) {
-        let id = self.begin(Operation::Map { reply, resource, extent });
-        self.wait(id, resource, extent, turn);
+        let (id, asked) = (self.begin(Operation::Map { reply, resource, extent }), extent);
+        self.wait(id, resource, asked, turn);
     }
 
     /// Takes a question for what is on the device.
