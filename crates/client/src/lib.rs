@@ -47,5 +47,6 @@ pub use file::{Access, File};
 pub use hold::{Hold, HoldId, HoldMode};
 pub use inventory::{Looked, ObjectPage, Resealed};
 pub use names::OpenOptions;
+pub use opens::prepare_namespace;
 pub use shared::DataAttributes;
 pub use statistics::Statistics;

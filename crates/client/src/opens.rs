@@ -67,6 +67,12 @@ struct ShelfState {
     held: BTreeSet<i64>,
 }
 
+/// Makes the registry of open files of a namespace, if it is missing and may be made: for whoever makes the namespace, because clients
+/// of other users may not. Without it files go with their names, and sizes are always asked for.
+pub fn prepare_namespace(root: &Path) {
+    drop(Opens::start(root));
+}
+
 impl Opens {
     /// The registry of a namespace; makes it if it is missing and may be made.
     pub(crate) fn start(root: &Path) -> Opens {

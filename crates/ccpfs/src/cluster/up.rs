@@ -192,6 +192,9 @@ fn prepare(
     for folder in [&file.cluster.namespace, &file.server.data].into_iter().flatten() {
         create_noted(state, folder)?;
     }
+    if let Some(namespace) = &file.cluster.namespace {
+        ccpfs_client::prepare_namespace(namespace);
+    }
     let text = file.to_toml().context(|| "cannot write the configuration".to_owned())?;
     write_whole(&state.config_path(), &text)?;
     Ok(file)
