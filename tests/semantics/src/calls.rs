@@ -248,7 +248,14 @@ impl Agent {
     }
 
     /// `mmap`; returns the number of the mapping.
-    pub fn mmap(&self, fd: i64, protection: i32, flags: i32, offset: u64, length: usize) -> Result<i64, Errno> {
+    pub fn mmap(
+        &self,
+        fd: i64,
+        protection: i32,
+        flags: i32,
+        offset: u64,
+        length: usize,
+    ) -> Result<i64, Errno> {
         self.number(&format!("mmap {fd} {protection} {flags} {offset} {length}"), &[])
     }
 

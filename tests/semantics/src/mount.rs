@@ -132,7 +132,9 @@ pub(crate) fn sweep(folder: &Path, prefix: &str) {
     for mounted in mounts() {
         let Ok(rest) = mounted.strip_prefix(folder) else { continue };
         let first = rest.iter().next().unwrap_or_default().to_string_lossy().into_owned();
-        let Some(process) = first.strip_prefix(prefix).and_then(|rest| rest.split('-').next()) else { continue };
+        let Some(process) = first.strip_prefix(prefix).and_then(|rest| rest.split('-').next()) else {
+            continue;
+        };
         if !Path::new("/proc").join(process).exists() {
             detach(&mounted);
         }

@@ -49,9 +49,9 @@ impl Stage {
         self.doors == (Door::Plain, Door::Plain)
     }
 
-    /// Whether both agents are behind mounts or on the local file system.
+    /// Whether the first agent is behind a mount.
     #[must_use]
-    pub fn is_without_preload(&self) -> bool {
-        self.doors.0 != Door::Preload && self.doors.1 != Door::Preload
+    pub fn first_mounts(&self) -> bool {
+        matches!(self.doors.0, Door::Mount(_))
     }
 }

@@ -4,11 +4,13 @@ use crate::agent::Agent;
 use crate::mount::{Mount, sweep};
 use crate::power::Power;
 use crate::tools::workspace;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// What the directories of worlds are called, before the number of the process.
 const PREFIX: &str = "ccpfs-sem-";
@@ -46,13 +48,7 @@ pub struct Settings {
 impl Default for Settings {
     /// Two servers, and stripes so small that most operations cross them.
     fn default() -> Settings {
-        Settings {
-            servers: 2,
-            stripes: 2,
-            stripe_size: "64KiB",
-            client: "cache = \"256MiB\"",
-            server: "",
-        }
+        Settings { servers: 2, stripes: 2, stripe_size: "64KiB", client: "cache = \"256MiB\"", server: "" }
     }
 }
 
@@ -118,7 +114,7 @@ impl World {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         // A short path, because those of sockets are limited.
         let folder = std::env::temp_dir().join(format!("{PREFIX}{}-{number}", std::process::id()));
-        for part in ["ns", "out", "data"] {
+        for part in ["ns/work", "out", "data"] {
             std::fs::create_dir_all(folder.join(part)).expect("the temporary directory can be written");
         }
         World { folder, servers: Servers::None, mounts: Default::default() }
@@ -134,6 +130,10 @@ impl World {
         world.configure(settings);
         let servers = (0..settings.servers).map(|index| Some(world.spawn_server(index))).collect();
         world.servers = Servers::Processes(servers);
+        // Clients wait for servers by themselves, but in long steps.
+        for index in 0..settings.servers {
+            world.wait_for_server(index);
+        }
         world
     }
 
@@ -164,6 +164,18 @@ impl World {
             settings.server,
         );
         std::fs::write(self.config(), text).expect("the temporary directory can be written");
+    }
+
+    fn wait_for_server(&self, index: u32) {
+        let socket = self.folder.join(format!("s{index}"));
+        for _ in 0..30_000 {
+            if UnixStream::connect(&socket).is_ok() {
+                return;
+            }
+            // tidy: sleep. Nothing tells when a server listens; nothing but speed depends on it.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("no server at {}", socket.display());
     }
 
     fn spawn_server(&self, index: u32) -> Child {
@@ -227,6 +239,12 @@ impl World {
         self.folder.join("ccpfs.toml")
     }
 
+    /// Where a mount is, or will be.
+    #[must_use]
+    pub fn mount_point(&self, index: usize) -> PathBuf {
+        self.folder.join(format!("m{index}"))
+    }
+
     /// Whether the build under test can mount. If not, tests of mounts say that they are skipped.
     #[must_use]
     pub fn can_mount() -> bool {
@@ -241,7 +259,7 @@ impl World {
     pub fn mount(&self, index: usize) -> MutexGuard<'_, Option<Mount>> {
         let mut mount = locked(&self.mounts[index]);
         if mount.is_none() {
-            let folder = self.folder.join(format!("m{index}"));
+            let folder = self.mount_point(index);
             let mut command = Command::new(built("ccpfs"));
             command.args(["mount", "--foreground", "--config"]).arg(self.config()).arg(&folder);
             forget_variables(&mut command);
@@ -250,15 +268,15 @@ impl World {
         mount
     }
 
-    /// The directory of a door.
+    /// The directory where a door's programs work: one of the namespace, or the plain one.
     #[must_use]
     pub fn root(&self, door: Door) -> PathBuf {
         match door {
             Door::Plain => self.folder.join("out"),
-            Door::Preload => self.namespace(),
+            Door::Preload => self.namespace().join("work"),
             Door::Mount(index) => {
                 drop(self.mount(index));
-                self.folder.join(format!("m{index}"))
+                self.mount_point(index).join("work")
             }
         }
     }
@@ -305,7 +323,8 @@ impl Drop for World {
         if std::thread::panicking() {
             eprintln!("the world's directory is kept: {}", self.folder.display());
         } else {
-            let _ = std::fs::remove_dir_all(&self.folder);
+            // Hundreds of files take a while on a busy disk; nobody waits for it.
+            let _ = Command::new("rm").arg("-rf").arg(&self.folder).stdin(Stdio::null()).spawn();
         }
     }
 }

@@ -100,7 +100,11 @@ fn write_some(agent: &Agent, number: u64, random: &mut Random) -> Known {
                 now.resize(length, 0);
             }
             1 | 2 => {
-                if random.chance(1, 2) { agent.fsync(fd).unwrap() } else { agent.fdatasync(fd).unwrap() }
+                if random.chance(1, 2) {
+                    agent.fsync(fd).unwrap()
+                } else {
+                    agent.fdatasync(fd).unwrap()
+                }
                 known = now.iter().copied().map(Some).collect();
             }
             _ => {
@@ -229,7 +233,8 @@ fn a_killed_program_holds_nobody_up(door: Door) {
     for round in 0..10_u8 {
         let agent = world.agent(door);
         let fd = agent.open("f", flags::MAKE).unwrap();
-        let writes: Vec<_> = (0..20).map(|n| agent.queue(&format!("pwrite {fd} {}", n * 5_000), &[round; 5_000])).collect();
+        let writes: Vec<_> =
+            (0..20).map(|n| agent.queue(&format!("pwrite {fd} {}", n * 5_000), &[round; 5_000])).collect();
         writes.into_iter().next().unwrap().wait().unwrap();
         agent.kill();
         other.put("f", &[round + 100; 120_000]).unwrap();
@@ -239,10 +244,8 @@ fn a_killed_program_holds_nobody_up(door: Door) {
 
 //= semantics.md#S11 type=test
 fn a_server_that_comes_back_has_what_was_synced(door: Door) {
-    let settings = Settings {
-        client: "cache = \"256MiB\"\nconnect_timeout_ms = 20000",
-        ..Settings::default()
-    };
+    let settings =
+        Settings { client: "cache = \"256MiB\"\nconnect_timeout_ms = 20000", ..Settings::default() };
     let mut world = World::start(&settings);
     let agent = world.agent(door);
     let bytes = Random::new(5).bytes(700_000);
@@ -332,7 +335,7 @@ fn a_busy_mount_is_not_unmounted_and_then_flushes() {
     }
     let world = World::start(&Settings::default());
     let (agent, _, bytes) = busy_mount(&world);
-    let folder = world.root(Door::Mount(0));
+    let folder = world.mount_point(0);
     let busy = std::process::Command::new("umount").arg(&folder).output().unwrap();
     assert!(!busy.status.success() && String::from_utf8_lossy(&busy.stderr).contains("busy"), "{busy:?}");
     agent.kill();
@@ -347,13 +350,23 @@ fn a_mount_that_is_told_to_end_under_load_flushes_everything() {
     }
     let world = World::start(&Settings::default());
     let (agent, fd, bytes) = busy_mount(&world);
-    let more: Vec<_> =
-        (0..200).map(|n| agent.queue(&format!("pwrite {fd} {}", 3_000_000 + n * 10_000), &[7; 10_000])).collect();
+    let more: Vec<_> = (0..200)
+        .map(|n| agent.queue(&format!("pwrite {fd} {}", 3_000_000 + n * 10_000), &[7; 10_000]))
+        .collect();
     assert!(world.mount(0).as_mut().unwrap().terminate().success());
-    let done = more.into_iter().filter(|_| true).map(ccpfs_semantics::Pending::wait).take_while(Result::is_ok).count();
+    let done = more
+        .into_iter()
+        .filter(|_| true)
+        .map(ccpfs_semantics::Pending::wait)
+        .take_while(Result::is_ok)
+        .count();
     let seen = world.agent(Door::Preload).get("f").unwrap();
     assert!(seen[..3_000_000] == bytes);
-    assert!(seen.len() >= 3_000_000 + done * 10_000, "{done} writes were acknowledged, {} bytes are there", seen.len());
+    assert!(
+        seen.len() >= 3_000_000 + done * 10_000,
+        "{done} writes were acknowledged, {} bytes are there",
+        seen.len()
+    );
     assert!(seen[3_000_000..3_000_000 + done * 10_000].iter().all(|byte| *byte == 7));
 }
 
@@ -369,7 +382,7 @@ fn a_killed_mount_says_so_and_can_be_made_again() {
     world.mount(0).as_mut().unwrap().kill();
     assert_eq!(agent.pread(fd, 1, 0).unwrap_err().0, libc::ENOTCONN);
     assert_eq!(agent.stat(".").unwrap_err().0, libc::ENOTCONN);
-    let folder = world.root(Door::Mount(0));
+    let folder = world.mount_point(0);
     assert!(std::fs::metadata(&folder).is_err());
     agent.kill();
     let ccpfs = ccpfs_semantics::built("ccpfs");

@@ -302,7 +302,9 @@ fn two_mounts_in_lock_step_without_mappings_agree_with_an_array() {
 #[test]
 fn a_mount_and_the_preload_library_in_lock_step_agree_with_an_array() {
     let doors = (Door::Mount(0), Door::Preload);
-    Stage::play(doors, "lock-step on a mount and preload", |stage| play(stage, 3, turns(false), (true, false)));
+    Stage::play(doors, "lock-step on a mount and preload", |stage| {
+        play(stage, 3, turns(false), (true, false))
+    });
 }
 
 #[test]
@@ -314,13 +316,17 @@ fn two_programs_on_one_mount_in_lock_step_agree_with_an_array() {
 #[test]
 fn two_preloaded_programs_in_lock_step_agree_with_an_array() {
     let doors = (Door::Preload, Door::Preload);
-    Stage::play(doors, "lock-step of preloaded programs", |stage| play(stage, 5, turns(false), (false, false)));
+    Stage::play(doors, "lock-step of preloaded programs", |stage| {
+        play(stage, 5, turns(false), (false, false))
+    });
 }
 
 #[test]
 fn the_local_file_system_in_lock_step_agrees_with_an_array() {
     let doors = (Door::Plain, Door::Plain);
-    Stage::play(doors, "lock-step on a local file system", |stage| play(stage, 6, turns(false), (true, true)));
+    Stage::play(doors, "lock-step on a local file system", |stage| {
+        play(stage, 6, turns(false), (true, true))
+    });
 }
 
 /// What the exerciser shall do, and how often, but for mappings.

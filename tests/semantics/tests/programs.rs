@@ -52,7 +52,8 @@ fn run(test: &str, program: &str, door: Door, scenario: impl FnOnce(&World, Door
     scenario(&world, door);
 }
 
-const IDENTITY: &str = "export HOME=$PWD GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b";
+const IDENTITY: &str =
+    "export HOME=$PWD GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b";
 
 fn git_clones_a_repository_that_it_finds_sound(world: &World, door: Door) {
     let script = format!(
@@ -97,7 +98,11 @@ fn sqlite_serves_two_writers(world: &World, door: Door) {
             sqlite3 db 'PRAGMA integrity_check; SELECT who, count(*), max(n) FROM t GROUP BY who ORDER BY who;'"
         );
         let said = output_of(&mut world.script(door, &script));
-        assert_eq!(said, format!("{rows}\n{rows}\nok\na|{rows}|{rows}\nb|{rows}|{rows}\n"), "journal {journal}");
+        assert_eq!(
+            said,
+            format!("{rows}\n{rows}\nok\na|{rows}|{rows}\nb|{rows}|{rows}\n"),
+            "journal {journal}"
+        );
     }
 }
 
@@ -140,10 +145,14 @@ MAKE
 }
 
 fn fio_verifies_what_four_jobs_write_to_one_file(world: &World, door: Door) {
-    for (number, (pattern, block, engine, direct)) in
-        [("randwrite", 47_008, "psync", 0), ("write", 65_536, "pvsync", 0), ("randrw", 4_096, "psync", 1), ("write", 1 << 20, "sync", 0)]
-            .into_iter()
-            .enumerate()
+    for (number, (pattern, block, engine, direct)) in [
+        ("randwrite", 47_008, "psync", 0),
+        ("write", 65_536, "pvsync", 0),
+        ("randrw", 4_096, "psync", 1),
+        ("write", 1 << 20, "sync", 0),
+    ]
+    .into_iter()
+    .enumerate()
     {
         let part = block * if is_long() { 1_000 } else { 60 };
         let mut command = world.command(door, Path::new("fio"));

@@ -155,7 +155,9 @@ impl Model {
     /// Whether `inode` is `directory` or lies on the way to it.
     fn holds(&self, inode: usize, directory: usize) -> bool {
         inode == directory
-            || self.entries(inode).is_ok_and(|entries| entries.values().any(|child| self.holds(*child, directory)))
+            || self
+                .entries(inode)
+                .is_ok_and(|entries| entries.values().any(|child| self.holds(*child, directory)))
     }
 
     fn rename(&mut self, from: &str, to: &str, how: u32) -> Outcome {
@@ -401,7 +403,8 @@ fn compare(stage: &Stage, root: &str, operations: &[(bool, Operation)]) -> Resul
 
 //= semantics.md#S14 type=test
 fn names_follow_the_model(stage: &Stage) {
-    let config = Config { cases: if is_long() { 1_000 } else { 40 }, failure_persistence: None, ..Config::default() };
+    let config =
+        Config { cases: if is_long() { 1_000 } else { 40 }, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let strategy = proptest::collection::vec((any::<bool>(), operation()), 1..150);
     let number = std::cell::Cell::new(0);

@@ -78,7 +78,11 @@ fn whoever_waits_for_a_lock_gets_it_when_it_is_given_back(stage: &Stage) {
             assert!(waiting.now().is_none(), "it waits while the lock is held");
             a.lock(set, fa, NONE, 0, 0).unwrap();
             waiting.wait().unwrap();
-            assert_eq!(b.pread(fb, 8, 0).unwrap(), round.to_le_bytes(), "what was written under the lock is seen");
+            assert_eq!(
+                b.pread(fb, 8, 0).unwrap(),
+                round.to_le_bytes(),
+                "what was written under the lock is seen"
+            );
             b.lock(set, fb, NONE, 0, 0).unwrap();
         }
     }
@@ -215,11 +219,12 @@ fn a_counter_under_a_lock_counts_everything(stage: &Stage) {
     const TURNS: u64 = 60;
     let (c, d) = (stage.another_a(), stage.another_b());
     stage.a.put("f", &0_u64.to_le_bytes()).unwrap();
-    let crew = [(&stage.a, "setlkw", "setlk"), (&stage.b, "setlkw", "setlk"), (&c, "ofd_setlkw", "ofd_setlk"), (
-        &d,
-        "ofd_setlkw",
-        "ofd_setlk",
-    )];
+    let crew = [
+        (&stage.a, "setlkw", "setlk"),
+        (&stage.b, "setlkw", "setlk"),
+        (&c, "ofd_setlkw", "ofd_setlk"),
+        (&d, "ofd_setlkw", "ofd_setlk"),
+    ];
     std::thread::scope(|scope| {
         for (agent, wait, set) in crew {
             scope.spawn(move || {

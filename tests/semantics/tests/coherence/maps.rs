@@ -272,5 +272,8 @@ fn a_mapping_for_reading_gives_way_to_one_for_writing(stage: &Stage) {
     let fa = a.open("f", flags::BOTH).unwrap();
     let second = shared(a, fa, BOTH, 64 * PAGE);
     a.store(second, 10_000, b"both").unwrap();
-    assert_eq!((a.load(ma, 10_000, 4).unwrap(), b.load(mb, 10_000, 4).unwrap()), (b"both".to_vec(), b"both".to_vec()));
+    assert_eq!(
+        (a.load(ma, 10_000, 4).unwrap(), b.load(mb, 10_000, 4).unwrap()),
+        (b"both".to_vec(), b"both".to_vec())
+    );
 }

@@ -47,7 +47,8 @@ fn exactly_one_of_many_makes_a_file_exclusively(stage: &Stage) {
     for number in 0..25 {
         let call = format!("open f{number} {} 420", flags::NEW);
         let tries = [&stage.a, &stage.b, &c, &d].map(|agent| agent.queue(&call, &[]));
-        let errors: Vec<i32> = tries.into_iter().filter_map(|attempt| attempt.wait().err()).map(|e| e.0).collect();
+        let errors: Vec<i32> =
+            tries.into_iter().filter_map(|attempt| attempt.wait().err()).map(|e| e.0).collect();
         assert_eq!(errors, [libc::EEXIST; 3]);
     }
 }
@@ -58,7 +59,8 @@ fn exactly_one_of_many_makes_a_directory(stage: &Stage) {
     for number in 0..25 {
         let call = format!("mkdir d{number} 493");
         let tries = [&stage.a, &stage.b, &c, &d].map(|agent| agent.queue(&call, &[]));
-        let errors: Vec<i32> = tries.into_iter().filter_map(|attempt| attempt.wait().err()).map(|e| e.0).collect();
+        let errors: Vec<i32> =
+            tries.into_iter().filter_map(|attempt| attempt.wait().err()).map(|e| e.0).collect();
         assert_eq!(errors, [libc::EEXIST; 3]);
     }
 }
@@ -350,7 +352,8 @@ fn a_temporary_file_gets_a_name_when_it_is_complete(stage: &Stage) {
     assert_eq!(b.readdir("d").unwrap(), Vec::<String>::new());
     let stat = a.fstat(fd).unwrap();
     assert_eq!((stat.size, stat.nlink, stat.permissions()), (100_000, 0, 0o640));
-    let link = |name: &str| a.names_flags("linkat", &format!("/proc/self/fd/{fd}"), name, libc::AT_SYMLINK_FOLLOW);
+    let link =
+        |name: &str| a.names_flags("linkat", &format!("/proc/self/fd/{fd}"), name, libc::AT_SYMLINK_FOLLOW);
     link("d/f").unwrap();
     assert_eq!(b.get("d/f").unwrap(), vec![8; 100_000]);
     assert_eq!(link("d/f").unwrap_err().0, libc::EEXIST);
@@ -427,7 +430,8 @@ fn extended_attributes_are_seen_by_the_other(stage: &Stage) {
     assert_eq!(a.getxattr("f", "user.colour").unwrap(), b"");
     a.setxattr("f", "user.second", &[7; 1_000], 0).unwrap();
     let listed = b.call("listxattr f", &[]).unwrap().bytes;
-    let names: BTreeSet<&[u8]> = listed.split(|byte| *byte == 0).filter(|name| name.starts_with(b"user.")).collect();
+    let names: BTreeSet<&[u8]> =
+        listed.split(|byte| *byte == 0).filter(|name| name.starts_with(b"user.")).collect();
     assert_eq!(names, BTreeSet::from([&b"user.colour"[..], b"user.second"]));
     b.names("removexattr", "f", "user.colour").unwrap();
     assert_eq!(a.getxattr("f", "user.colour").unwrap_err().0, libc::ENODATA);
@@ -440,7 +444,9 @@ fn extended_attributes_are_seen_by_the_other(stage: &Stage) {
 //= semantics.md#S14 type=test
 fn new_files_have_the_mode_that_the_mask_leaves(stage: &Stage) {
     let (a, b) = (&stage.a, &stage.b);
-    for (mask, mode, left) in [(0o022, 0o666, 0o644), (0, 0o666, 0o666), (0o077, 0o777, 0o700), (0o777, 0o644, 0)] {
+    for (mask, mode, left) in
+        [(0o022, 0o666, 0o644), (0, 0o666, 0o666), (0o077, 0o777, 0o700), (0o777, 0o644, 0)]
+    {
         a.call(&format!("umask {mask}"), &[]).unwrap();
         let fd = a.open_mode("f", flags::NEW, mode).unwrap();
         a.write(fd, b"the maker may write").unwrap();
@@ -554,7 +560,8 @@ fn the_same_inode_is_seen_from_everywhere(stage: &Stage) {
 /// What one of many does to few names.
 fn racer(agent: &Agent, seed: u64) {
     let mut random = ccpfs_semantics::Random::new(seed);
-    let allowed = [libc::ENOENT, libc::EEXIST, libc::ENOTDIR, libc::EISDIR, libc::ENOTEMPTY, libc::EINVAL, libc::EPERM];
+    let allowed =
+        [libc::ENOENT, libc::EEXIST, libc::ENOTDIR, libc::EISDIR, libc::ENOTEMPTY, libc::EINVAL, libc::EPERM];
     for _ in 0..250 {
         let one = format!("n{}", random.below(6));
         let two = format!("n{}", random.below(6));

@@ -26,7 +26,8 @@ fn main() {
             return;
         }
         let request = line.trim_end_matches('\n').to_owned();
-        let (request, bytes) = request.rsplit_once(" +").expect("a request ends with the length of its payload");
+        let (request, bytes) =
+            request.rsplit_once(" +").expect("a request ends with the length of its payload");
         let mut payload = vec![0; bytes.parse().expect("a length is a number")];
         input.read_exact(&mut payload).expect("the payload follows its request");
         let mut parts = request.splitn(3, ' ');

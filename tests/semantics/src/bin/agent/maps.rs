@@ -15,7 +15,9 @@ pub(crate) fn perform(verb: &str, words: &mut Words, payload: &[u8]) -> Option<O
         "mmap" => map(words),
         "load" => {
             let (at, _) = place(words);
-            into_buffer(words.number(), |to, length| through(|pipe| move_bytes(pipe, at, to as usize, length)))
+            into_buffer(words.number(), |to, length| {
+                through(|pipe| move_bytes(pipe, at, to as usize, length))
+            })
         }
         "store" => {
             let (at, _) = place(words);
@@ -28,8 +30,11 @@ pub(crate) fn perform(verb: &str, words: &mut Words, payload: &[u8]) -> Option<O
         }
         "munmap" => {
             let number: i64 = words.number();
-            let (address, length) =
-                MAPS.lock().expect("no verb panics with the map").remove(&number).expect("the mapping exists");
+            let (address, length) = MAPS
+                .lock()
+                .expect("no verb panics with the map")
+                .remove(&number)
+                .expect("the mapping exists");
             sys!(libc::munmap(address as *mut libc::c_void, length))
         }
         _ => return None,

@@ -173,10 +173,8 @@ fn directories(verb: &str, words: &mut Words) -> Option<Outcome> {
         "nextdir" => {
             let directories = DIRECTORIES.lock().expect("no verb panics with the map");
             let directory = &directories[&words.number()];
-            next(directory).map(|name| Answer {
-                value: i64::from(name.is_some()),
-                bytes: name.unwrap_or_default(),
-            })
+            next(directory)
+                .map(|name| Answer { value: i64::from(name.is_some()), bytes: name.unwrap_or_default() })
         }
         "rewinddir" => {
             let directories = DIRECTORIES.lock().expect("no verb panics with the map");
