@@ -1,5 +1,6 @@
 //! `ccpfs exec`: an unmodified program on ccPFS.
 
+use crate::bare::SWITCH_VARIABLE;
 use crate::cluster::ClusterChoice;
 use crate::failure::{Failure, Kind};
 use ccpfs_config::{CONFIG_VARIABLE, ClientConfig};
@@ -9,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 /// File name of the preload library.
-const LIBRARY: &str = "libccpfs_preload.so";
+pub(crate) const LIBRARY: &str = "libccpfs_preload.so";
 /// Environment variable that names the preload library.
 const LIBRARY_VARIABLE: &str = "CCPFS_PRELOAD_LIB";
 
@@ -87,6 +88,7 @@ pub(crate) fn run(arguments: &ExecArguments) -> Result<(), Failure> {
         .args(rest)
         .env("LD_PRELOAD", preload_list(&library, std::env::var_os("LD_PRELOAD")))
         .env(CONFIG_VARIABLE, &config)
+        .env_remove(SWITCH_VARIABLE)
         .exec();
     let kind = if error.kind() == ErrorKind::NotFound { Kind::NotFound } else { Kind::NotExecutable };
     Err(Failure::of(kind, format!("{}: {error}", program.to_string_lossy())))

@@ -1,5 +1,6 @@
 //! The `ccpfs` command: servers, local clusters, programs on ccPFS, measurements.
 
+mod bare;
 mod bench;
 mod cli;
 mod cluster;
@@ -18,6 +19,7 @@ use failure::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    bare::begin_anew();
     let given: Vec<_> = std::env::args_os().collect();
     let cli = Cli::parse_from(mount::helper_arguments(&given).unwrap_or(given));
     match start_log(&cli).and_then(|()| run(cli.command)) {

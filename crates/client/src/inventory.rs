@@ -197,7 +197,7 @@ impl Client {
         let aside = path.with_extension("being-linked");
         let (from, to) = (sys::c_path(&aside)?, sys::c_path(path)?);
         let at = |name| Place { dir: sys::WORKING_DIRECTORY, name };
-        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC | libc::O_NOFOLLOW;
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
         let stub = sys::open(at(&from), flags, 0o600)?;
         sys::write_start(stub.as_fd(), &record.encode())?;
         sys::set_times(stub.as_fd(), &[omit(), timespec(modified_ns)])?;

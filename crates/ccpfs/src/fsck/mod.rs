@@ -100,7 +100,9 @@ pub(crate) fn run(arguments: &FsckArguments) -> Result<(), Failure> {
 fn inside(path: &Path, namespace: &Path) -> Result<PathBuf, Failure> {
     let shown = path.display();
     let whole = std::fs::canonicalize(path).map_err(|error| Failure::usage(format!("{shown}: {error}")))?;
-    if whole.starts_with(namespace) {
+    if whole.starts_with(walk::hidden(namespace)) {
+        Err(Failure::usage(format!("{shown} belongs to ccPFS itself")))
+    } else if whole.starts_with(namespace) {
         Ok(whole)
     } else {
         Err(Failure::usage(format!("{shown} is not in the namespace {}", namespace.display())))

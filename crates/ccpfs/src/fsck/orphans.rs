@@ -28,14 +28,22 @@ struct Shape {
 pub(crate) fn check(check: &mut Check, names: &Names, stores: &Stores, notes: &BTreeMap<FileId, Stub>) {
     if !stores.unnamed.is_empty() {
         let hindrance = hindrance(check, names, stores);
+        // Before the names: whoever has an unnamed file open may still give it one.
+        let open: BTreeSet<FileId> =
+            wanted(names, stores).filter(|file| check.client.is_in_use(*file) == Some(true)).collect();
+        let wanted: BTreeSet<FileId> = wanted(names, stores).filter(|file| !open.contains(file)).collect();
         check.report.step("looking for the names of what seems to have none");
-        let wanted: BTreeSet<FileId> = stores.unnamed.keys().copied().collect();
         let second = walk::look_again(&check.client, &check.namespace, &wanted);
         let unsettled = (!second.certain)
             .then(|| "names were changed all the time, or could not be looked at".to_owned());
         let hindrance = hindrance.or(unsettled);
-        for (file, unnamed) in &stores.unnamed {
-            if !second.named.contains(file) && is_still_there(check, *file, unnamed) {
+        for file in open {
+            let space = size(stores.unnamed[&file].stored_bytes());
+            check.report.remark(format!("{file}: removed and still open somewhere: {space}"));
+        }
+        for file in wanted.difference(&second.named) {
+            let unnamed = &stores.unnamed[file];
+            if is_still_there(check, *file, unnamed) {
                 orphan(check, (*file, unnamed), notes.get(file), names, hindrance.as_deref());
             }
         }
@@ -45,6 +53,13 @@ pub(crate) fn check(check: &mut Check, names: &Names, stores: &Stores, notes: &B
             note(check, record, names, stores);
         }
     }
+}
+
+/// The files that nothing names, also no stub of another cluster.
+fn wanted(names: &Names, stores: &Stores) -> impl Iterator<Item = FileId> {
+    let foreign: BTreeSet<FileId> =
+        names.damaged.iter().filter(|stub| stub.is_foreign).filter_map(|stub| stub.perhaps).collect();
+    stores.unnamed.keys().copied().filter(move |file| !foreign.contains(file))
 }
 
 /// Why nobody can be certain that what has no name has none.
@@ -79,18 +94,14 @@ fn orphan(
 ) {
     let bytes = unnamed.stored_bytes();
     let (count, space, when) = (unnamed.stripes.len(), size(bytes), time(unnamed.modified_ns()));
-    let in_use = check.client.is_in_use(file);
-    if in_use == Some(true) {
-        check.report.remark(format!("{file}: removed and still open somewhere: {space} in {count} stripes"));
-        return;
-    }
+    let is_known = check.client.is_in_use(file).is_some();
     let shape = shape(check, file, unnamed, note);
     let layout = shape.as_ref().map_or_else(|| "no layout fits".to_owned(), |shape| shape.what.clone());
     let damaged = names.damaged.iter().find(|damaged| damaged.perhaps == Some(file));
     let of = damaged.map(|found| format!("; perhaps the data of {}", found.path.display()));
     let what = format!("{space} in {count} stripes, last written {when}; {layout}{}", of.unwrap_or_default());
     let hindrance = hindrance.or_else(|| {
-        in_use.is_none().then_some("there is no registry of open files: nobody knows whether it is in use")
+        (!is_known).then_some("there is no registry of open files: nobody knows whether it is in use")
     });
     let outcome = match hindrance {
         Some(why) => Outcome::Left(why.to_owned()),
@@ -108,7 +119,7 @@ fn shape(check: &Check, file: FileId, unnamed: &Unnamed, note: Option<&Stub>) ->
     if let Some(note) = note {
         let layout = note.layout;
         let (count, unit) = (layout.stripe_count(), format_bytes(layout.stripe_bytes()));
-        let what = format!("{count} stripes of {unit}, as noted when it was removed");
+        let what = format!("{count} stripes of {unit}, as noted when it lost its name");
         let fits = unnamed.stripes.keys().all(|stripe| *stripe < count);
         return Some(Shape { record: note.with(state), what, fits });
     }

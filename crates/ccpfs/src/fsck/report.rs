@@ -227,9 +227,12 @@ fn describe(finding: &Finding) -> String {
     format!("{}: {subject}: {}\n    {outcome}", finding.trouble.name(), finding.what)
 }
 
-/// A size for people; exact below 10,000 bytes.
+/// A size for people, and exactly.
 pub(crate) fn size(bytes: u64) -> String {
-    if bytes < 10_000 { format!("{bytes} bytes") } else { crate::cluster::servers::readable_bytes(bytes) }
+    if bytes < 10_000 {
+        return format!("{bytes} bytes");
+    }
+    format!("{} ({bytes} bytes)", crate::cluster::servers::readable_bytes(bytes))
 }
 
 /// A time for people: UTC, to the second.

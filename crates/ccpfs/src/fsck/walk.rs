@@ -1,7 +1,7 @@
 //! Walking the namespace: every stub in it, and what could not be looked at.
 
 use super::stock::Stock;
-use ccpfs_client::{Client, Looked, Stub};
+use ccpfs_client::{Client, FsError, Looked, Stub};
 use ccpfs_types::FileId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -35,6 +35,8 @@ pub(crate) struct Damaged {
     pub(crate) why: String,
     /// The file that it may have stood for.
     pub(crate) perhaps: Option<FileId>,
+    /// It is intact and was made on a cluster with another number of targets.
+    pub(crate) is_foreign: bool,
 }
 
 /// Everything that a walk has found.
@@ -92,12 +94,18 @@ impl Names {
                 }
             },
             Ok(Some((_, Looked::Damaged { error, perhaps }))) => {
-                self.damaged.push(Damaged { path, why: error.to_string(), perhaps });
+                let is_foreign = matches!(error, FsError::OtherCluster { .. });
+                self.damaged.push(Damaged { path, why: error.to_string(), perhaps, is_foreign });
             }
             Ok(Some((_, Looked::Ordinary)) | None) => {}
             Err(why) => self.unseen.push((path, why)),
         }
     }
+}
+
+/// The directory of a namespace that belongs to ccPFS itself.
+pub(crate) fn hidden(namespace: &Path) -> PathBuf {
+    namespace.join(HIDDEN)
 }
 
 /// Opens and looks at what was a regular file. `Ok(None)` if it is there no longer.
