@@ -7,10 +7,11 @@ use crate::reply::{Errno, reply};
 use crate::session::{self, Settings};
 use crate::table::{self, OpenRef};
 use crate::{marks, paths, stdio};
-use ccpfs_client::{Access, FsError, STUB_BYTES};
+use ccpfs_client::{Access, File, FsError, OpenOptions, STUB_BYTES};
 use libc::{c_int, mode_t};
 use std::ffi::{CStr, CString};
 use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Flags that mean the same for the stub.
 const PASSED_FLAGS: c_int = libc::O_CLOEXEC
@@ -125,7 +126,7 @@ fn stat_at(at: c_int, path: &CStr, open_flags: c_int) -> Result<libc::stat, Errn
 
 fn open_in_namespace(at: c_int, path: &CStr, flags: c_int, mode: mode_t, links: u32) -> Result<c_int, Errno> {
     if is_temporary(flags) {
-        return Err(libc::EOPNOTSUPP);
+        return open_temporary(at, path, flags, mode);
     }
     let exclusive = flags & libc::O_EXCL != 0;
     let create = flags & libc::O_CREAT != 0;
@@ -137,7 +138,7 @@ fn open_in_namespace(at: c_int, path: &CStr, flags: c_int, mode: mode_t, links: 
             Ok(found) if !is_shaped_like_a_stub(&found) => {
                 return checked(open_plain(at, path, flags, mode)).map(entered_plain);
             }
-            Ok(_) => match open_stub(at, path, flags, false) {
+            Ok(_) => match open_stub(at, path, flags) {
                 Err(libc::ENOENT) if create => {}
                 answer => return answer,
             },
@@ -148,12 +149,8 @@ fn open_in_namespace(at: c_int, path: &CStr, flags: c_int, mode: mode_t, links: 
                     }
                     return open_in_namespace(libc::AT_FDCWD, &target, flags, mode, links + 1);
                 }
-                let full = paths::absolute_path(at, path)?;
-                let client = session::client()?;
-                let created =
-                    client.create_stub(&full, mode, exclusive, None).map_err(|e| session::failed(&e))?;
-                match open_stub(at, path, flags, created) {
-                    Err(libc::ENOENT) => {}
+                match make_file(at, path, flags, mode) {
+                    Err(libc::EEXIST) if !exclusive => {}
                     answer => return answer,
                 }
             }
@@ -163,10 +160,74 @@ fn open_in_namespace(at: c_int, path: &CStr, flags: c_int, mode: mode_t, links: 
     Err(libc::ESTALE)
 }
 
-/// Opens a file that is there. Whoever has just created it may write it whatever its permissions say.
-fn open_stub(at: c_int, path: &CStr, flags: c_int, created: bool) -> Result<c_int, Errno> {
+/// What the client wants to know of a file that is made.
+fn options(flags: c_int, mode: mode_t) -> OpenOptions {
+    let access = flags & libc::O_ACCMODE;
+    OpenOptions {
+        read: access != libc::O_WRONLY,
+        write: access != libc::O_RDONLY,
+        append: flags & libc::O_APPEND != 0,
+        exclusive: flags & libc::O_EXCL != 0,
+        mode: (mode & 0o7777) | libc::S_IFREG,
+        ..OpenOptions::default()
+    }
+}
+
+/// Makes a file that is not there, and opens it.
+fn make_file(at: c_int, path: &CStr, flags: c_int, mode: mode_t) -> Result<c_int, Errno> {
+    let client = session::client()?;
+    let options = OpenOptions { create: true, exclusive: true, ..options(flags, mode) };
+    // SAFETY: the program keeps the directory open during the call, or it is the working directory.
+    let folder = unsafe { BorrowedFd::borrow_raw(at) };
+    let file = client.open_at(folder, path, &options).map_err(|e| session::failed(&e))?;
+    descriptor_of(file, flags, Some((at, path)))
+}
+
+/// `O_TMPFILE`: a file without a name.
+fn open_temporary(at: c_int, path: &CStr, flags: c_int, mode: mode_t) -> Result<c_int, Errno> {
+    if flags & libc::O_ACCMODE == libc::O_RDONLY {
+        return Err(libc::EINVAL);
+    }
+    let how = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    let folder = checked(open_plain(at, path, how, 0))?;
+    let made = session::client().and_then(|client| {
+        // SAFETY: it is open until the end of this function.
+        let place = unsafe { BorrowedFd::borrow_raw(folder) };
+        client.temporary_at(place, &options(flags, mode)).map_err(|e| session::failed(&e))
+    });
+    real::close_plain(folder);
+    descriptor_of(made?, flags, None)
+}
+
+/// A descriptor of the program's own for a file that the client has just made. By its name if it still has that, because
+/// the kernel tells programs by which name a descriptor was opened.
+fn descriptor_of(made: File, flags: c_int, named: Option<(c_int, &CStr)>) -> Result<c_int, Errno> {
+    let stub = made.stub().as_raw_fd();
+    let kept = libc::O_RDONLY | (flags & PASSED_FLAGS & !libc::O_NOATIME);
+    let by_name = named.map_or(-1, |(at, path)| open_plain(at, path, kept | libc::O_NOFOLLOW, 0));
+    let identity = |fd| real::stat_of(fd).map(|found| (found.st_dev, found.st_ino));
+    let fd = if by_name >= 0 && identity(by_name)? == identity(stub)? {
+        by_name
+    } else {
+        if by_name >= 0 {
+            real::close_plain(by_name);
+        }
+        let name = CString::new(format!("/proc/self/fd/{stub}")).expect("no zero byte");
+        checked(open_plain(libc::AT_FDCWD, &name, kept & !libc::O_NOFOLLOW, 0))?
+    };
+    entered_plain(fd);
+    let found = real::stat_of(fd).inspect_err(|_| real::close_plain(fd))?;
+    let file = OpenFile::allocate(flags, found.st_dev, found.st_ino);
+    file.set_attached(made);
+    enter(fd, file).inspect_err(|_| real::close_plain(fd))?;
+    marks::set(fd, flags);
+    Ok(fd)
+}
+
+/// Opens a file that is there.
+fn open_stub(at: c_int, path: &CStr, flags: c_int) -> Result<c_int, Errno> {
     let for_writing = flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0;
-    if for_writing && !created {
+    if for_writing {
         // SAFETY: the path is a string.
         checked(unsafe { libc::faccessat(at, path.as_ptr(), libc::W_OK, libc::AT_EACCESS) })?;
     }
@@ -175,7 +236,7 @@ fn open_stub(at: c_int, path: &CStr, flags: c_int, created: bool) -> Result<c_in
     let found = real::stat_of(fd).inspect_err(|_| real::close_plain(fd))?;
     let file = OpenFile::allocate(flags, found.st_dev, found.st_ino);
     let attached = attach(fd, file.access()).and_then(|attached| {
-        if flags & libc::O_TRUNC != 0 && !created {
+        if flags & libc::O_TRUNC != 0 {
             let writable = Access { read: false, write: true, append: false };
             let target = if file.is_writable() { attached.clone() } else { attach(fd, writable)? };
             target.truncate(0).map_err(AttachError::File)?;

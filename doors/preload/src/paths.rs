@@ -133,6 +133,14 @@ fn current_directory() -> Result<Vec<u8>, Errno> {
     Ok(room)
 }
 
+/// The path by which the kernel knows a descriptor.
+///
+/// # Errors
+/// The errno of asking.
+pub(crate) fn name_of_descriptor(fd: c_int) -> Result<Vec<u8>, Errno> {
+    directory_of(fd)
+}
+
 fn directory_of(at: c_int) -> Result<Vec<u8>, Errno> {
     let link = CString::new(format!("/proc/self/fd/{at}")).expect("no zero byte");
     read_link(&link)

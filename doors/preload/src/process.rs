@@ -2,6 +2,7 @@
 
 use crate::{limits, real, session, stdio, table};
 use libc::{c_char, c_int};
+use std::sync::{Mutex, PoisonError};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -51,9 +52,45 @@ pub(crate) extern "C" fn after_fork_in_child() {
     let carry_locks = crate::open_file::lock_descriptors();
     for fd in table::known(0, c_int::MAX) {
         if table::is_internal(fd) && !carry_locks.contains(&fd) {
+            if says_what_is_open(fd) {
+                INHERITED.lock().unwrap_or_else(PoisonError::into_inner).push(fd);
+                continue;
+            }
             table::remove(fd);
             real::close_plain(fd);
         }
+    }
+}
+
+/// Descriptors of the parent's that say which files it had open when it forked. They keep files without a name alive
+/// until this process says so itself.
+static INHERITED: Mutex<Vec<c_int>> = Mutex::new(Vec::new());
+
+/// Whether a descriptor is of the registry of open files.
+fn says_what_is_open(fd: c_int) -> bool {
+    let is_file = real::stat_of(fd).is_ok_and(|found| found.st_mode & libc::S_IFMT == libc::S_IFREG);
+    is_file && crate::paths::name_of_descriptor(fd).is_ok_and(|name| contains(&name, b"/.ccpfs/opens/"))
+}
+
+fn contains(text: &[u8], part: &[u8]) -> bool {
+    text.windows(part.len()).any(|window| window == part)
+}
+
+/// The first client of a forked child takes its files over from the parent.
+pub(crate) fn take_over_inherited() {
+    let inherited = std::mem::take(&mut *INHERITED.lock().unwrap_or_else(PoisonError::into_inner));
+    if inherited.is_empty() {
+        return;
+    }
+    for fd in table::known(0, c_int::MAX) {
+        if let Some(file) = table::find_always(fd) {
+            // Whoever uses it is told what is wrong with it.
+            let _ = file.file(fd);
+        }
+    }
+    for fd in inherited {
+        table::remove(fd);
+        real::close_plain(fd);
     }
 }
 

@@ -79,10 +79,18 @@ impl Drop for Held {
 /// Before a fork: nothing is half done.
 pub(crate) fn before_fork() {
     mem::forget(Held::take());
+    if let Some(client) = started() {
+        let _inside = Inside::enter();
+        client.before_fork();
+    }
 }
 
 /// After a fork, in the parent.
 pub(crate) fn after_fork_in_parent() {
+    if let Some(client) = started() {
+        let _inside = Inside::enter();
+        client.after_fork_in_parent();
+    }
     drop(Held(()));
 }
 
@@ -194,6 +202,7 @@ pub(crate) fn client() -> Result<&'static Client, Errno> {
     let client = Client::start(settings.config.clone()).map_err(|e| failed(&e))?;
     let started = Box::new(Started { life: life(), client });
     STARTED.store(Box::into_raw(started), Ordering::Release);
+    crate::process::take_over_inherited();
     self::started().ok_or(libc::EIO)
 }
 

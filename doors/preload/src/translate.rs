@@ -6,6 +6,7 @@ use crate::reply::Errno;
 use crate::session::{self, failed};
 use crate::table::OpenRef;
 use ccpfs_client::File;
+use ccpfs_types::Extent;
 use libc::{c_int, off_t};
 use std::io::{IoSlice, IoSliceMut};
 
@@ -188,7 +189,7 @@ fn settle(open: &OpenRef, file: &File) -> Result<(), Errno> {
     }
 }
 
-/// `lseek`. A file has data from its start to its end, and one hole behind that.
+/// `lseek`.
 ///
 /// # Errors
 /// `EINVAL` and `ENXIO` as the system call; the errno of asking for the size.
@@ -196,11 +197,11 @@ pub(crate) fn seek(open: &OpenRef, fd: c_int, offset: off_t, whence: c_int) -> R
     let target = match whence {
         libc::SEEK_END => size(open, fd)?.checked_add(offset).ok_or(libc::EOVERFLOW)?,
         libc::SEEK_DATA | libc::SEEK_HOLE => {
-            let size = size(open, fd)?;
-            if offset < 0 || offset >= size {
-                return Err(libc::ENXIO);
-            }
-            if whence == libc::SEEK_DATA { offset } else { size }
+            let from = u64::try_from(offset).map_err(|_| libc::ENXIO)?;
+            let file = open.file(fd)?;
+            let found = if whence == libc::SEEK_DATA { file.next_data(from) } else { file.next_hole(from) };
+            let found = found.map_err(|e| failed(&e))?.ok_or(libc::ENXIO)?;
+            off_t::try_from(found).map_err(|_| libc::EOVERFLOW)?
         }
         _ => return seek_plain(fd, offset, whence),
     };
@@ -240,10 +241,10 @@ pub(crate) fn truncate(open: &OpenRef, fd: c_int, size: off_t) -> Result<c_int, 
     Ok(0)
 }
 
-/// `fallocate`: makes the file at least as large as asked. Space itself is not reserved.
+/// `fallocate`: makes the file at least as large as asked, or a hole in it. Space itself is not reserved.
 ///
 /// # Errors
-/// `EBADF` when not open for writing, `EINVAL` for a negative offset or nothing, `EOPNOTSUPP` for any mode but growing.
+/// `EBADF` when not open for writing, `EINVAL` for a negative offset or nothing, `EOPNOTSUPP` for modes that move bytes.
 pub(crate) fn allocate(
     open: &OpenRef,
     fd: c_int,
@@ -251,20 +252,35 @@ pub(crate) fn allocate(
     offset: off_t,
     count: off_t,
 ) -> Result<c_int, Errno> {
+    const KEEP: c_int = libc::FALLOC_FL_KEEP_SIZE;
+    const HOLE: c_int = libc::FALLOC_FL_PUNCH_HOLE | KEEP;
+    const ZEROS: c_int = libc::FALLOC_FL_ZERO_RANGE;
     if !open.is_writable() {
         return Err(libc::EBADF);
     }
     if offset < 0 || count <= 0 {
         return Err(libc::EINVAL);
     }
-    let end = offset.checked_add(count).ok_or(libc::EFBIG)?;
-    if mode == libc::FALLOC_FL_KEEP_SIZE {
-        return Ok(0);
+    let end = position(offset.checked_add(count).ok_or(libc::EFBIG)?)?;
+    let (start, length) = (position(offset)?, position(count)?);
+    let keep = mode & KEEP != 0;
+    if !keep && limits::exists() && end > position(size(open, fd)?)? {
+        limits::check_size(end)?;
     }
-    if mode != 0 {
-        return Err(libc::EOPNOTSUPP);
+    let file = open.file(fd)?;
+    let punch = || match Extent::new(start, end) {
+        Some(extent) => file.punch(extent),
+        None => Ok(()),
+    };
+    match mode & !KEEP {
+        0 => file.allocate(start, length, keep),
+        ZEROS => punch().and_then(|()| file.allocate(start, length, keep)),
+        _ if mode == HOLE => punch(),
+        _ => return Err(libc::EOPNOTSUPP),
     }
-    if size(open, fd)? < end { truncate(open, fd, end) } else { Ok(0) }
+    .map_err(|e| failed(&e))?;
+    settle(open, file)?;
+    Ok(0)
 }
 
 /// `fsync` and `fdatasync`.
@@ -287,27 +303,12 @@ pub(crate) fn flush(open: &OpenRef) -> Result<c_int, Errno> {
     Ok(0)
 }
 
-/// `fstat`: the stub's attributes with size, space and time of the data.
-///
-/// It does not ask the client for all of it, because the client would look at the stub through a descriptor of its own,
-/// and closing that would drop the record locks that the program has on the file.
+/// `fstat`: the stub's attributes with size, space and times of the data.
 ///
 /// # Errors
 /// The errno of asking the servers.
 pub(crate) fn stat(open: &OpenRef, fd: c_int) -> Result<libc::stat, Errno> {
-    const NS_PER_S: i64 = 1_000_000_000;
-    let file = open.file(fd)?;
-    let data = file.attributes().map_err(|e| failed(&e))?;
-    let mut found = real::stat_of(fd)?;
-    found.st_size = off_t::try_from(data.size).map_err(|_| libc::EOVERFLOW)?;
-    found.st_blocks = i64::try_from(data.stored_bytes.div_ceil(512)).unwrap_or(i64::MAX);
-    found.st_blksize = i64::try_from(file.layout().stripe_bytes().clamp(4096, 4 << 20)).unwrap_or(4096);
-    // Times that were set by hand are the stub's, and changed it when they were set.
-    if data.modified_ns > found.st_ctime * NS_PER_S + found.st_ctime_nsec {
-        (found.st_mtime, found.st_mtime_nsec) = (data.modified_ns / NS_PER_S, data.modified_ns % NS_PER_S);
-        (found.st_ctime, found.st_ctime_nsec) = (found.st_mtime, found.st_mtime_nsec);
-    }
-    Ok(found)
+    open.file(fd)?.stat().map_err(|e| failed(&e))
 }
 
 /// `dup`, `dup2`, `dup3`, `F_DUPFD`: `copy` is the new descriptor that the kernel has made of `open`'s.

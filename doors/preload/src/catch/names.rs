@@ -4,9 +4,11 @@ use super::stat::{identity, named_by_descriptor, settle_path};
 use crate::open::may_be_stub;
 use crate::reply::{Errno, reply};
 use crate::session::{self, failed};
-use crate::{inside, paths, real};
+use crate::table::OpenRef;
+use crate::{inside, paths, real, table};
 use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_uint, dev_t, mode_t};
 use std::ffi::CStr;
+use std::os::fd::BorrowedFd;
 
 /// Whether the file at a path (not what a symbolic link there leads to) looks like a stub.
 fn is_stub(at: c_int, path: &CStr) -> bool {
@@ -29,7 +31,39 @@ unsafe extern "C" fn unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c
         }
     }
     // SAFETY: as the caller promises.
-    unsafe { real::unlinkat(at, path, flags) }
+    let answer = unsafe { real::unlinkat(at, path, flags) };
+    // SAFETY: as the caller promises.
+    if answer != 0 && flags & libc::AT_REMOVEDIR != 0 && unsafe { is_left_with_layout(at, path) } {
+        // SAFETY: as the caller promises.
+        return reply(|| remove_folder(at, unsafe { CStr::from_ptr(path) }));
+    }
+    answer
+}
+
+/// Whether a directory that could not be removed is one of ours, which may hold nothing but its layout.
+///
+/// # Safety
+/// `path` is null or a string.
+unsafe fn is_left_with_layout(at: c_int, path: *const c_char) -> bool {
+    let errno = real::errno();
+    let full = matches!(errno, libc::ENOTEMPTY | libc::EEXIST) && !path.is_null() && !inside::is_inside();
+    // SAFETY: as the caller promises.
+    let ours = full && paths::is_ours(at, unsafe { CStr::from_ptr(path) });
+    real::set_errno(errno);
+    ours
+}
+
+fn remove_folder(at: c_int, path: &CStr) -> Result<c_int, Errno> {
+    // SAFETY: the program keeps the directory open during the call, or it is the working directory.
+    let folder = unsafe { BorrowedFd::borrow_raw(at) };
+    session::client()?.rmdir_at(folder, path).map_err(|e| failed(&e))?;
+    Ok(0)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn rmdir(path: *const c_char) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { unlinkat(AT_FDCWD, path, libc::AT_REMOVEDIR) }
 }
 
 #[unsafe(no_mangle)]
@@ -46,7 +80,13 @@ unsafe extern "C" fn remove(path: *const c_char) -> c_int {
         return unsafe { unlink(path) };
     }
     // SAFETY: as the caller promises.
-    unsafe { real::remove(path) }
+    let answer = unsafe { real::remove(path) };
+    // SAFETY: as the caller promises.
+    if answer != 0 && unsafe { is_left_with_layout(AT_FDCWD, path) } {
+        // SAFETY: as the caller promises.
+        return unsafe { rmdir(path) };
+    }
+    answer
 }
 
 /// What a rename or link has to do with ccPFS.
@@ -147,6 +187,19 @@ fn crosses_border(from_at: c_int, from: *const c_char, to_at: c_int, to: *const 
     crosses
 }
 
+/// The file without a name that a descriptor names, if this process has it open.
+///
+/// # Safety
+/// `path` is null or a string.
+unsafe fn unnamed(at: c_int, path: *const c_char, flags: c_int) -> Option<(c_int, OpenRef)> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: as the caller promises.
+    let found = named_by_descriptor(at, unsafe { CStr::from_ptr(path) }, flags)?;
+    if found.st_nlink == 0 { table::find_stub(found.st_dev, found.st_ino) } else { None }
+}
+
 /// Whether a stub that is named by its descriptor would get a name outside the namespace.
 ///
 /// # Safety
@@ -185,6 +238,17 @@ unsafe extern "C" fn linkat(
         if by_descriptor && links_out(from_at, from, to_at, to, flags) {
             real::set_errno(libc::EXDEV);
             return -1;
+        }
+        if by_descriptor
+            && !inside::is_inside()
+            && let Some((fd, open)) = unnamed(from_at, from, flags)
+        {
+            return reply(|| {
+                let folder = BorrowedFd::borrow_raw(to_at);
+                let file = open.file(fd)?;
+                let linked = session::client()?.link_temporary(file, folder, CStr::from_ptr(to));
+                linked.map_err(|e| failed(&e)).map(|()| 0)
+            });
         }
         let follow = if flags & libc::AT_SYMLINK_FOLLOW != 0 { 0 } else { AT_SYMLINK_NOFOLLOW };
         settle_path(from_at, from, follow | (flags & libc::AT_EMPTY_PATH));

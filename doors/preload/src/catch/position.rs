@@ -1,7 +1,6 @@
 //! Offsets, sizes and persistence of an open file.
 
 use super::same;
-use crate::open_file::OpenFile;
 use crate::reply::{guarded, reply};
 use crate::{real, session, table, translate};
 use libc::{c_char, c_int, c_uint, off_t, size_t, ssize_t};
@@ -153,14 +152,6 @@ unsafe extern "C" fn readahead(fd: c_int, offset: off_t, count: size_t) -> ssize
         None => unsafe { real::readahead(fd, offset, count) },
         Some(_) => 0,
     }
-}
-
-/// Before times are set by hand: what is still to be written would set them again later.
-pub(super) fn flush_before_times(open: Option<&OpenFile>) {
-    let _ = guarded(|| match open.and_then(OpenFile::attached_file) {
-        Some(file) => file.flush().map_err(|e| session::failed(&e)),
-        None => session::flush_all(),
-    });
 }
 
 same! {

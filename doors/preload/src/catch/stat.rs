@@ -1,6 +1,5 @@
 //! `stat` and its relatives: the kernel's answer for the stub, with size, blocks and modification time of the file.
 
-use super::position::flush_before_times;
 use super::same;
 use crate::inside;
 use crate::open::{is_no_stub, may_be_stub};
@@ -221,41 +220,51 @@ unsafe extern "C" fn statx(
     })
 }
 
-/// How often times are set again when the last write still looks newer.
-const ATTEMPTS: u32 = 20;
-
-/// Sets times by hand. They count as newer than the data when the stub was changed after the last write; but the kernel
-/// stamps changes with a clock that may lag some milliseconds behind the writer's. `shown` gives the modification time of
-/// the stub and the one that programs see.
-fn set_until_seen(set: impl Fn() -> c_int, shown: impl Fn() -> Result<(Time, Time), Errno>) -> c_int {
-    for _ in 1..ATTEMPTS {
-        let answer = set();
-        // Whether servers can be asked is not what the program wanted to know.
-        if answer != 0 || guarded(&shown).map_or(true, |(stub, seen)| stub == seen) {
-            return answer;
-        }
-        std::thread::yield_now();
-    }
-    set()
+/// Seconds and nanoseconds become what the client takes.
+///
+/// # Safety
+/// `times` is null, for now, or leads to two times.
+unsafe fn two_times(times: *const timespec) -> [timespec; 2] {
+    let now = timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW };
+    // SAFETY: as the caller promises.
+    if times.is_null() { [now, now] } else { unsafe { [*times, *times.add(1)] } }
 }
 
-/// Seconds and nanoseconds.
-type Time = (i64, i64);
+/// Sets the times of the file that a descriptor names.
+fn set_times(fd: c_int, times: &[timespec; 2]) -> Result<c_int, Errno> {
+    // SAFETY: the caller keeps the descriptor open.
+    let stub = unsafe { BorrowedFd::borrow_raw(fd) };
+    session::client()?.set_times(stub, times).map_err(|e| e.to_errno())?;
+    Ok(0)
+}
 
-fn modified(found: &Stat) -> Time {
-    (found.st_mtime, found.st_mtime_nsec)
+/// Does `work` with a descriptor that only names the file at a path. Closing such a one drops no locks.
+fn with_named<T>(
+    at: c_int,
+    path: &CStr,
+    flags: c_int,
+    work: impl FnOnce(c_int) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    if path.is_empty() {
+        return work(at);
+    }
+    let follow = if flags & AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
+    // SAFETY: the path is a string.
+    let fd =
+        checked(unsafe { real::openat64(at, path.as_ptr(), libc::O_PATH | libc::O_CLOEXEC | follow, 0) })?;
+    let answer = work(fd);
+    real::close_plain(fd);
+    answer
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn futimens(fd: c_int, times: *const timespec) -> c_int {
-    // SAFETY: as the caller promises.
-    let set = || unsafe { real::futimens(fd, times) };
-    let Some(open) = table::find(fd) else { return set() };
-    flush_before_times(Some(&open));
-    if times.is_null() {
-        return set();
+    if table::find(fd).is_none() {
+        // SAFETY: as the caller promises.
+        return unsafe { real::futimens(fd, times) };
     }
-    set_until_seen(set, || Ok((modified(&real::stat_of(fd)?), modified(&translate::stat(&open, fd)?))))
+    // SAFETY: as the caller promises.
+    crate::reply::reply(|| set_times(fd, &unsafe { two_times(times) }))
 }
 
 #[unsafe(no_mangle)]
@@ -270,22 +279,18 @@ unsafe extern "C" fn utimensat(
         return unsafe { futimens(at, times) };
     }
     // SAFETY: as the caller promises.
-    let set = || unsafe { real::utimensat(at, path, times, flags) };
-    // SAFETY: as the caller promises.
     let name = unsafe { CStr::from_ptr(path) };
-    if inside::is_inside() || !stub_at(at, name, flags).is_some_and(|found| may_be_stub(&found)) {
-        return set();
+    let known = AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
+    if flags & !known != 0
+        || inside::is_inside()
+        || !stub_at(at, name, flags).is_some_and(|found| may_be_stub(&found))
+    {
+        // SAFETY: as the caller promises.
+        return unsafe { real::utimensat(at, path, times, flags) };
     }
-    flush_before_times(None);
-    if times.is_null() {
-        return set();
-    }
-    set_until_seen(set, || {
-        let stub = stub_at(at, name, flags).ok_or(libc::ENOENT)?;
-        let mut seen = stub;
-        complete(at, name, &mut seen, flags)?;
-        Ok((modified(&stub), modified(&seen)))
-    })
+    // SAFETY: as the caller promises.
+    let times = unsafe { two_times(times) };
+    crate::reply::reply(|| with_named(at, name, flags, |fd| set_times(fd, &times)))
 }
 
 /// `utimes` and the like, in terms of `utimensat`.
@@ -365,39 +370,27 @@ pub(super) unsafe fn settle_path(at: c_int, path: *const c_char, flags: c_int) {
     // SAFETY: as the caller promises.
     let name = unsafe { CStr::from_ptr(path) };
     let flags = flags & (AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH);
-    let saved = real::errno();
-    if let Some(stub) = stub_at(at, name, flags).filter(may_be_stub) {
-        let mut seen = stub;
-        let settled = guarded(|| complete(at, name, &mut seen, flags));
-        if settled == Ok(true) && modified(&seen) != modified(&stub) {
-            let times = [omitted(), exactly(modified(&seen))];
-            // SAFETY: the path is a string, the times are ours. Who may not set times has not written the file.
-            unsafe { real::utimensat(at, path, times.as_ptr(), flags) };
-        }
+    if stub_at(at, name, flags).is_some_and(|found| may_be_stub(&found)) {
+        let saved = real::errno();
+        // Who may not look at the file may not change it, and is told by the call that follows.
+        let _ = guarded(|| with_named(at, name, flags, settle));
+        real::set_errno(saved);
     }
-    real::set_errno(saved);
 }
 
 /// As [`settle_path`], by a descriptor.
 pub(super) fn settle_descriptor(fd: c_int) {
-    let Some(open) = table::find(fd) else { return };
-    let saved = real::errno();
-    if let (Ok(stub), Ok(seen)) = (real::stat_of(fd), guarded(|| translate::stat(&open, fd)))
-        && modified(&seen) != modified(&stub)
-    {
-        let times = [omitted(), exactly(modified(&seen))];
-        // SAFETY: the times are ours. Who may not set times has not written the file.
-        unsafe { real::futimens(fd, times.as_ptr()) };
+    if table::find(fd).is_some() {
+        let saved = real::errno();
+        let _ = guarded(|| settle(fd));
+        real::set_errno(saved);
     }
-    real::set_errno(saved);
 }
 
-fn omitted() -> timespec {
-    timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT }
-}
-
-fn exactly(time: Time) -> timespec {
-    timespec { tv_sec: time.0, tv_nsec: time.1 }
+fn settle(fd: c_int) -> Result<(), Errno> {
+    // SAFETY: the caller keeps the descriptor open.
+    let stub = unsafe { BorrowedFd::borrow_raw(fd) };
+    session::client()?.settle_times(stub).map_err(|e| session::failed(&e))
 }
 
 /// What the kernel says of the file at a path.
