@@ -79,18 +79,30 @@ impl Drop for Held {
 /// Before a fork: nothing is half done.
 pub(crate) fn before_fork() {
     mem::forget(Held::take());
+    hand_on();
+}
+
+/// Before another process begins with this one's descriptors: files that are open stay so for it.
+pub(crate) fn hand_on() {
     if let Some(client) = started() {
         let _inside = Inside::enter();
         client.before_fork();
     }
 }
 
-/// After a fork, in the parent.
-pub(crate) fn after_fork_in_parent() {
+/// After that, in this process.
+pub(crate) fn handed_on() {
     if let Some(client) = started() {
+        let saved = real::errno();
         let _inside = Inside::enter();
         client.after_fork_in_parent();
+        real::set_errno(saved);
     }
+}
+
+/// After a fork, in the parent.
+pub(crate) fn after_fork_in_parent() {
+    handed_on();
     drop(Held(()));
 }
 

@@ -4,6 +4,7 @@ use crate::actions::{self, Action, Prepared};
 use crate::program::{self, Program};
 use crate::real;
 use crate::reply::Errno;
+use crate::session;
 use crate::spawn::Environment;
 use libc::{AT_FDCWD, c_char, c_int, c_void, mode_t, pid_t};
 use std::ffi::{CStr, CString};
@@ -24,7 +25,9 @@ impl Start {
     /// As `posix_spawn`.
     unsafe fn go(&self, path: *const c_char, searches: bool) -> c_int {
         // SAFETY: as the caller promises.
-        match unsafe { self.try_to_go(path, searches) } {
+        let started = unsafe { self.try_to_go(path, searches) };
+        session::handed_on();
+        match started {
             Ok(()) => 0,
             Err(errno) => errno,
         }
@@ -33,6 +36,7 @@ impl Start {
     unsafe fn try_to_go(&self, path: *const c_char, searches: bool) -> Result<(), Errno> {
         let prepared = Prepared::new(self.actions)?;
         let actions = prepared.as_ref().map_or(self.actions, Prepared::as_ptr);
+        session::hand_on();
         // SAFETY: as the caller promises.
         unsafe {
             let found = if searches { program::search(CStr::from_ptr(path)) } else { None };
