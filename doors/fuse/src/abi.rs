@@ -56,6 +56,7 @@ pub(crate) mod opcode {
     pub(crate) const LSEEK: u32 = 46;
     pub(crate) const SYNCFS: u32 = 50;
     pub(crate) const TMPFILE: u32 = 51;
+    pub(crate) const STATX: u32 = 52;
 }
 
 /// Bits of the first and second word of flags in INIT.
@@ -228,6 +229,17 @@ structures! {
     LseekIn { fh: u64, offset: u64, whence: u32, padding: u32 }
     /// Answer to LSEEK.
     LseekOut { offset: u64 }
+    /// Argument of STATX.
+    StatxIn { getattr_flags: u32, reserved: u32, fh: u64, sx_flags: u32, sx_mask: u32 }
+    /// A time in [`StatxOut`].
+    StatxTime { seconds: i64, nanoseconds: u32, reserved: i32 }
+    /// Answer to STATX.
+    StatxOut {
+        attr_valid: u64, attr_valid_nsec: u32, flags: u32, spare: [u64; 2], mask: u32, blksize: u32,
+        attributes: u64, nlink: u32, uid: u32, gid: u32, mode: u16, spare0: u16, ino: u64, size: u64, blocks: u64,
+        attributes_mask: u64, atime: StatxTime, btime: StatxTime, ctime: StatxTime, mtime: StatxTime,
+        rdev_major: u32, rdev_minor: u32, dev_major: u32, dev_minor: u32, spare2: [u64; 14],
+    }
     /// Begins an entry of READDIR; the name follows.
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }
     /// Message that drops pages of a file.
@@ -271,6 +283,7 @@ pub(crate) fn argument_bytes(opcode: u32) -> Option<usize> {
         opcode::RENAME2 => size_of::<Rename2In>(),
         opcode::LSEEK => size_of::<LseekIn>(),
         opcode::SYNCFS => size_of::<u64>(),
+        opcode::STATX => size_of::<StatxIn>(),
         _ => return None,
     })
 }
@@ -295,6 +308,8 @@ mod tests {
         assert_eq!(size_of::<InitOut>(), 64);
         assert_eq!(size_of::<FallocateIn>(), 32);
         assert_eq!(size_of::<Dirent>(), 24);
+        assert_eq!(size_of::<StatxIn>(), 24);
+        assert_eq!(size_of::<StatxOut>(), 288);
     }
 
     #[test]

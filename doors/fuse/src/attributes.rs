@@ -1,10 +1,11 @@
 //! Attributes: GETATTR, SETATTR, STATFS, extended attributes.
 
 use crate::abi::{
-    AttrOut, GETATTR_FH, GetattrIn, InHeader, SETXATTR_ACL_KILL_SGID, SetattrIn, SetxattrIn, StatfsOut, fattr,
+    AttrOut, GETATTR_FH, GetattrIn, InHeader, SETXATTR_ACL_KILL_SGID, SetattrIn, SetxattrIn, StatfsOut,
+    StatxIn, StatxOut, StatxTime, fattr,
 };
 use crate::exchange::Errno;
-use crate::mount::{Mount, failed};
+use crate::mount::{Mount, device_of_kernel, failed};
 use crate::sys;
 use libc::timespec;
 use std::ffi::CStr;
@@ -23,6 +24,35 @@ impl Mount {
         self.attributes(&*self.inodes.get(header.nodeid)?)
     }
 
+    /// STATX: GETATTR with the time of birth.
+    pub(crate) fn get_more_attributes(&self, header: &InHeader, asked: &StatxIn) -> Result<StatxOut, Errno> {
+        let by_handle = GetattrIn { getattr_flags: asked.getattr_flags, dummy: 0, fh: asked.fh };
+        let AttrOut { attr_valid, attr_valid_nsec, attr, .. } = self.get_attributes(header, &by_handle)?;
+        let born = sys::born(self.inodes.get(header.nodeid)?.fd());
+        let time = |seconds: i64, nanoseconds: u32| StatxTime { seconds, nanoseconds, reserved: 0 };
+        let device = device_of_kernel(attr.rdev);
+        Ok(StatxOut {
+            attr_valid,
+            attr_valid_nsec,
+            mask: libc::STATX_BASIC_STATS | if born.is_some() { libc::STATX_BTIME } else { 0 },
+            blksize: attr.blksize,
+            nlink: attr.nlink,
+            uid: attr.uid,
+            gid: attr.gid,
+            mode: u16::try_from(attr.mode).map_err(|_| libc::EIO)?,
+            ino: attr.ino,
+            size: attr.size,
+            blocks: attr.blocks,
+            atime: time(attr.atime.cast_signed(), attr.atimensec),
+            btime: born.map(|(seconds, nanoseconds)| time(seconds, nanoseconds)).unwrap_or_default(),
+            ctime: time(attr.ctime.cast_signed(), attr.ctimensec),
+            mtime: time(attr.mtime.cast_signed(), attr.mtimensec),
+            rdev_major: libc::major(device),
+            rdev_minor: libc::minor(device),
+            ..StatxOut::default()
+        })
+    }
+
     /// SETATTR. The size goes first: it moves times and takes privileges away, which the rest may set.
     pub(crate) fn set_attributes(&self, header: &InHeader, asked: &SetattrIn) -> Result<AttrOut, Errno> {
         let inode = self.inodes.get(header.nodeid)?;
@@ -33,6 +63,8 @@ impl Mount {
             }
             let handle = if has(fattr::FH) { Some(self.handles.get(asked.fh)?) } else { None };
             self.truncate(&inode, handle.as_deref(), asked.size)?;
+            // The kernel lets nobody else write meanwhile.
+            inode.pages.ahead.cut(asked.size);
         }
         if has(fattr::UID | fattr::GID | fattr::MODE) {
             self.settle_times(&inode)?;

@@ -56,19 +56,18 @@ impl Mount {
 
     fn write_data(&self, inode: &Inode, file: &File, asked: &WriteIn, from: &[u8]) -> Result<usize, Errno> {
         let flags = asked.flags.cast_signed();
+        let bytes = from.len() as u64;
         let written = if flags & libc::O_APPEND != 0 {
             // The kernel's idea of the end may be old.
-            inode.pages.note_append();
+            inode.pages.ahead.appends(bytes);
             file.append(&[IoSlice::new(from)]).map(|_| from.len())
         } else {
+            self.note_write(inode, asked.offset.saturating_add(bytes));
             file.write_at(from, asked.offset)
         };
         let written = written.map_err(|e| failed(&e))?;
         if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 {
             file.sync().map_err(|e| failed(&e))?;
-        }
-        if flags & libc::O_APPEND == 0 {
-            self.note_extended(inode, asked.offset + written as u64);
         }
         Ok(written)
     }
@@ -122,6 +121,7 @@ impl Mount {
     pub(crate) fn allocate(&self, asked: &FallocateIn) -> Result<(), Errno> {
         let handle = self.handles.get(asked.fh)?;
         let mode = asked.mode.cast_signed();
+        handle.inode.pages.ahead.told(asked.offset.saturating_add(asked.length));
         match &handle.content {
             Content::Data { file, written } => {
                 written.store(true, Ordering::Relaxed);

@@ -10,7 +10,7 @@ use crate::mount::Mount;
 use crate::sys;
 use std::ffi::CStr;
 use std::os::fd::AsFd;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes of one look into a directory.
 const LOOK_BYTES: usize = 32 << 10;
@@ -25,15 +25,23 @@ struct Entry<'a> {
     name: &'a [u8],
 }
 
+/// How an entry of `getdents64` begins; its name follows.
+#[derive(Clone, Copy, FromBytes, Immutable, KnownLayout)]
+#[repr(C, packed)]
+struct Head {
+    number: u64,
+    next: i64,
+    length: u16,
+    kind: u8,
+}
+
 /// Takes the first entry off what `getdents64` gave.
 fn split_entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
-    const NAME: usize = 19;
-    let number = u64::from_ne_bytes(bytes.get(0..8)?.try_into().ok()?);
-    let next = i64::from_ne_bytes(bytes.get(8..16)?.try_into().ok()?);
-    let length = usize::from(u16::from_ne_bytes(bytes.get(16..18)?.try_into().ok()?));
-    let kind = *bytes.get(18)?;
-    let name = CStr::from_bytes_until_nul(bytes.get(NAME..length)?).ok()?.to_bytes();
-    Some((Entry { number, next, kind, name }, &bytes[length..]))
+    let (head, _) = Head::read_from_prefix(bytes).ok()?;
+    let Head { number, next, length, kind } = head;
+    let (entry, rest) = bytes.split_at_checked(usize::from(length))?;
+    let name = CStr::from_bytes_until_nul(entry.get(size_of::<Head>()..)?).ok()?.to_bytes();
+    Some((Entry { number, next, kind, name }, rest))
 }
 
 /// Packs an entry for the kernel; `None` when it does not fit.

@@ -23,6 +23,22 @@ pub(crate) fn serve(mount: &Mount, exchange: &mut Exchange<'_>) -> Outcome {
     }
 }
 
+/// Whether an operation changes contents, or begins what may.
+fn changes(operation: u32) -> bool {
+    matches!(
+        operation,
+        opcode::WRITE
+            | opcode::SETATTR
+            | opcode::FALLOCATE
+            | opcode::OPEN
+            | opcode::CREATE
+            | opcode::TMPFILE
+            | opcode::UNLINK
+            | opcode::RENAME
+            | opcode::RENAME2
+    )
+}
+
 /// What was done has no result but that it was done.
 fn done(result: Result<(), Errno>) -> Result<Outcome, Errno> {
     result.map(|()| Outcome::Answer(0))
@@ -30,6 +46,9 @@ fn done(result: Result<(), Errno>) -> Result<Outcome, Errno> {
 
 fn carry_out(mount: &Mount, exchange: &mut Exchange<'_>) -> Result<Outcome, Errno> {
     let header = exchange.header;
+    if mount.is_closing() && changes(header.opcode) {
+        return Err(libc::ENOTCONN);
+    }
     match header.opcode {
         opcode::READ => read(mount, exchange),
         opcode::WRITE => write(mount, exchange),
@@ -45,6 +64,10 @@ fn carry_out(mount: &Mount, exchange: &mut Exchange<'_>) -> Result<Outcome, Errn
         opcode::BATCH_FORGET => batch_forget(mount, exchange),
         opcode::GETATTR => {
             let found = mount.get_attributes(&header, &exchange.argument::<GetattrIn>()?)?;
+            exchange.answer(&found)
+        }
+        opcode::STATX => {
+            let found = mount.get_more_attributes(&header, &exchange.argument()?)?;
             exchange.answer(&found)
         }
         opcode::SETATTR => {

@@ -7,6 +7,7 @@ use crate::mount::Mount;
 use crate::pages::Drop;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::thread::JoinHandle;
 
 /// Windows whose pages are dropped at once. Each is slow only as long as data are on their way.
 const THREADS: usize = 4;
@@ -21,6 +22,7 @@ pub(crate) struct Drops {
 struct Queue {
     waiting: Mutex<Waiting>,
     changed: Condvar,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
@@ -50,10 +52,17 @@ impl Drops {
         }
     }
 
-    /// Lets the threads end when the queue is empty.
+    /// Waits until the queue is empty and the threads have ended.
     pub(crate) fn end(&self) {
         self.queue.waiting.lock().expect("no code panics under this lock").ended = true;
         self.queue.changed.notify_all();
+        let threads =
+            std::mem::take(&mut *self.queue.threads.lock().expect("no code panics under this lock"));
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread that drops pages has failed");
+            }
+        }
     }
 
     /// Starts the threads that work for a mount.
@@ -64,12 +73,13 @@ impl Drops {
         for _ in 0..THREADS {
             let (drops, mount): (Drops, Weak<Mount>) = (self.clone(), Arc::downgrade(mount));
             let named = std::thread::Builder::new().name("ccpfs-drop".to_owned()).stack_size(512 << 10);
-            named.spawn(move || {
+            let thread = named.spawn(move || {
                 while let Some(what) = drops.next() {
                     let Some(mount) = mount.upgrade() else { return };
                     mount.drop_pages(what);
                 }
             })?;
+            self.queue.threads.lock().expect("no code panics under this lock").push(thread);
         }
         Ok(())
     }

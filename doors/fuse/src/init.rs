@@ -9,17 +9,16 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Pages of 4 KiB in a request, unless the kernel is told otherwise.
 const PAGE_BYTES: u32 = 4096;
-/// Asynchronous reads and writes of programs, and pages written back, that the kernel may have under way at once: less than there are
-/// threads. The pages must find a place even when all the others wait for locks.
-const BACKGROUND_MAX: u16 = 512;
+/// Asynchronous reads and writes of programs, and pages written back, that the kernel may have under way at once. There is one limit
+/// for all, and pages must find a place even when many others wait for locks: only the number of threads is the limit. (For users
+/// other than root the kernel has a lower one, `max_user_bgreq` of its module.)
+const BACKGROUND_MAX: u16 = u16::MAX;
 
 /// What was agreed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Agreed {
     /// Largest write or read, bytes.
     pub(crate) write_bytes_max: u32,
-    /// Whether access control lists are checked.
-    pub(crate) acl: bool,
     /// Whether the kernel waits for its queues to get entries.
     pub(crate) rings: bool,
 }
@@ -108,8 +107,7 @@ fn choose(asked: &InitIn, write_bytes_max: u32, (acl, rings): (bool, bool)) -> (
         max_pages: u16::try_from(pages).unwrap_or(u16::MAX),
         ..InitOut::default()
     };
-    let (acl, rings) = (flags & init::POSIX_ACL != 0, flags & init::OVER_IO_URING != 0);
-    (answer, Agreed { write_bytes_max, acl, rings })
+    (answer, Agreed { write_bytes_max, rings: flags & init::OVER_IO_URING != 0 })
 }
 
 fn send(device: &OwnedFd, unique: u64, answer: &InitOut) -> io::Result<()> {
@@ -131,13 +129,13 @@ mod tests {
         let asked = InitIn { major: 7, minor: 99, flags: u32::MAX, flags2: u32::MAX, ..InitIn::default() };
         let (answer, agreed) = choose(&asked, 1 << 20, (true, false));
         assert_eq!((answer.minor, answer.max_pages, answer.max_write), (MINOR, 256, 1 << 20));
-        assert_eq!(agreed, Agreed { write_bytes_max: 1 << 20, acl: true, rings: false });
+        assert_eq!(agreed, Agreed { write_bytes_max: 1 << 20, rings: false });
         assert_eq!(answer.flags2, 1 << 4, "direct IO beside shared mappings, nothing else");
         let (answer, agreed) = choose(&asked, 1 << 20, (true, true));
         assert_eq!((answer.flags2, agreed.rings), (1 << 4 | 1 << 9, true));
         let poor = InitIn { major: 7, minor: 39, ..InitIn::default() };
         let (answer, agreed) = choose(&poor, 1 << 20, (true, true));
         assert_eq!((answer.flags, answer.flags2, answer.minor), (0, 0, 39));
-        assert_eq!(agreed, Agreed { write_bytes_max: 128 << 10, acl: false, rings: false });
+        assert_eq!(agreed, Agreed { write_bytes_max: 128 << 10, rings: false });
     }
 }

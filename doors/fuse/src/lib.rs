@@ -6,6 +6,7 @@
 //! and data, which are the client's.
 
 mod abi;
+mod ahead;
 mod attributes;
 mod caller;
 mod data;

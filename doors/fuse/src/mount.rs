@@ -36,14 +36,14 @@ pub(crate) struct Mount {
     /// Pages that must go.
     pub(crate) drops: Drops,
     pub(crate) timeouts: Timeouts,
-    /// Whether access control lists are checked.
-    pub(crate) acl: bool,
     /// Largest write that the kernel sends, bytes.
     pub(crate) write_bytes_max: u32,
     /// Whether `close` waits for the flush.
     flush_on_close: bool,
     /// Whether threads can take on other users.
     can_switch: AtomicBool,
+    /// Whether nothing may be changed any more: what is written now would not be flushed.
+    closing: AtomicBool,
     /// Whether the kernel has ended the conversation.
     ended: AtomicBool,
 }
@@ -69,7 +69,7 @@ impl Mount {
         client: Client,
         root: OwnedFd,
         notifier: Arc<Notifier>,
-        (timeouts, acl, write_bytes_max): (Timeouts, bool, u32),
+        (timeouts, write_bytes_max): (Timeouts, u32),
     ) -> Result<Mount, Errno> {
         let flush_on_close = client.config().flush_on_close;
         Ok(Mount {
@@ -80,12 +80,22 @@ impl Mount {
             notifier,
             drops: Drops::default(),
             timeouts,
-            acl,
             write_bytes_max,
             flush_on_close,
             can_switch: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         })
+    }
+
+    /// From now on nothing is changed any more.
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether nothing may be changed any more.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
     }
 
     /// Whether threads that serve the mount can take on other users.
@@ -142,6 +152,7 @@ impl Mount {
             self.inodes.forget(inode.nodeid, 1);
             return Err(errno);
         }
+        inode.pages.ahead.told(found.st_size.cast_unsigned());
         let (entry, attr) = (self.timeouts.entry, self.timeouts.attr);
         Ok(EntryOut {
             nodeid: inode.nodeid,
@@ -158,7 +169,7 @@ impl Mount {
     pub(crate) fn attributes(&self, inode: &Inode) -> Result<AttrOut, Errno> {
         let mut found = inode.stat()?;
         self.complete(inode.fd(), &mut found)?;
-        inode.pages.told_size(found.st_size);
+        inode.pages.ahead.told(found.st_size.cast_unsigned());
         let attr = self.timeouts.attr;
         Ok(AttrOut {
             attr_valid: attr.as_secs(),

@@ -90,7 +90,7 @@ fn converse(
     locks::prepare_signal();
     let agreed = init::agree(&device, write_bytes_max, (acl, rings != Rings::Off))?;
     let notifier = Arc::new(Notifier::new(device.try_clone()?));
-    let settings = (timeouts, agreed.acl, agreed.write_bytes_max);
+    let settings = (timeouts, agreed.write_bytes_max);
     let mount = Mount::new(client, root, notifier, settings).map_err(io::Error::from_raw_os_error)?;
     let rings_device = device.try_clone()?;
     let session = Session::new(Arc::new(mount), device);
@@ -162,6 +162,9 @@ impl Mounted {
     pub fn finish(&self) -> Result<(), FsError> {
         let mount = &self.session.mount;
         mount.locks.interrupt_all();
+        // The kernel's pages first: they are written through us.
+        mount.handles.all().iter().for_each(|handle| mount.drop_all_pages(&handle.inode));
+        mount.close();
         mount.drops.end();
         let flushed = mount.client.flush_all();
         if mount.has_ended() {

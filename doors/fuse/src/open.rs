@@ -64,7 +64,13 @@ impl Mount {
             Ok(file) => {
                 let truncated = writable && has(flags, libc::O_TRUNC);
                 if truncated {
+                    if inode.pages.has_no_writer() {
+                        inode.pages.ahead.cut(0);
+                    }
                     file.truncate(0).map_err(|e| failed(&e))?;
+                }
+                if has(flags, libc::O_APPEND) {
+                    inode.pages.ahead.appends(0);
                 }
                 Content::Data { file, written: AtomicBool::new(truncated) }
             }

@@ -5,6 +5,7 @@
 //! always be dropped: a read of the window that comes meanwhile is answered under the hold that is about to go, and what it
 //! brought is dropped once more.
 
+use crate::ahead::Ahead;
 use crate::exchange::Errno;
 use crate::handles::Handle;
 use crate::inodes::Inode;
@@ -22,6 +23,8 @@ const WINDOW_BYTES: u64 = 1 << 20;
 pub(crate) struct Pages {
     windows: Mutex<HashMap<u64, Arc<Window>>>,
     handles: Mutex<Vec<Weak<Handle>>>,
+    /// The size that the kernel believes.
+    pub(crate) ahead: Ahead,
 }
 
 /// The pages of one aligned piece of a file.
@@ -156,11 +159,16 @@ impl Pages {
         handles.is_empty()
     }
 
-    /// The kernel was told this size.
-    pub(crate) fn told_size(&self, _size: i64) {}
+    /// Whether several handles may write.
+    fn has_writers(&self) -> bool {
+        let handles = self.handles.lock().expect("no code panics under this lock");
+        handles.iter().filter_map(Weak::upgrade).filter(|handle| handle.writable).nth(1).is_some()
+    }
 
-    /// Somebody appends.
-    pub(crate) fn note_append(&self) {}
+    /// Whether no handle may write.
+    pub(crate) fn has_no_writer(&self) -> bool {
+        self.writer().is_none()
+    }
 }
 
 /// The windows that a range touches, with the part of the range in each.
@@ -224,6 +232,8 @@ impl Mount {
     /// A WRITE of pages.
     pub(crate) fn write_page(&self, handle: &Handle, from: &[u8], offset: u64) -> Result<usize, Errno> {
         let mut written = 0;
+        let all = from.len();
+        let from = &from[..self.cut_at_end(handle, offset, all)?];
         for (index, part) in parts(offset, from.len()) {
             let window = handle.inode.pages.window(index);
             let hold = match &*window.lock() {
@@ -239,7 +249,7 @@ impl Mount {
             };
             written += done.map_err(|e| failed(&e))?;
         }
-        Ok(written)
+        Ok(if written == from.len() { all } else { written })
     }
 
     fn hold_for(&self, handle: &Handle, window: &Arc<Window>, part: Extent) -> Result<Arc<Hold>, Errno> {
@@ -297,11 +307,14 @@ impl Mount {
                     self.drop_window(&inode, &window, Some(hold));
                 }
             }
-            Drop::Closed(handle) => {
-                for (_, window) in handle.inode.pages.all() {
-                    self.drop_window(&handle.inode, &window, None);
-                }
-            }
+            Drop::Closed(handle) => self.drop_all_pages(&handle.inode),
+        }
+    }
+
+    /// Drops all pages of a file.
+    pub(crate) fn drop_all_pages(&self, inode: &Inode) {
+        for (_, window) in inode.pages.all() {
+            self.drop_window(inode, &window, None);
         }
     }
 
@@ -348,8 +361,29 @@ impl Mount {
         }
     }
 
-    /// The file has been written up to here.
-    pub(crate) fn note_extended(&self, _inode: &Inode, _end: u64) {}
+    /// A WRITE that ends at `end` is being carried out. When it moves the end that the kernel knows, and others may write as well, the
+    /// kernel is told a larger size, so that the next ones can come at once.
+    pub(crate) fn note_write(&self, inode: &Inode, end: u64) {
+        let pages = &inode.pages;
+        if !pages.ahead.moves_end(end) || !pages.has_writers() || pages.any() {
+            return;
+        }
+        if let Some(size) = pages.ahead.raise(end)
+            && let Err(errno) = self.notifier.raise_size(inode.nodeid, size)
+        {
+            tracing::debug!("the kernel takes no size: error {errno}");
+        }
+    }
+
+    /// How much of a WRITE of pages belongs to the file: the kernel cuts its pages at the size that it believes.
+    fn cut_at_end(&self, handle: &Handle, offset: u64, bytes: usize) -> Result<usize, Errno> {
+        if !handle.inode.pages.ahead.is_raised() {
+            return Ok(bytes);
+        }
+        let size = handle.file()?.size().map_err(|e| failed(&e))?;
+        let inside = size.saturating_sub(offset);
+        Ok(usize::try_from(inside).map_or(bytes, |inside| inside.min(bytes)))
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Most threads of a mount.
-const THREADS_MAX: usize = 1024;
+const THREADS_MAX: usize = 4096;
 /// Threads that wait for requests; more than that end.
 const IDLE_MAX: usize = 8;
 /// Bytes of a request besides the data of a write.

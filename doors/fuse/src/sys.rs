@@ -24,14 +24,6 @@ pub(crate) fn path_of(fd: BorrowedFd<'_>) -> CString {
     CString::new(format!("/proc/self/fd/{}", fd.as_raw_fd())).expect("digits hold no zero byte")
 }
 
-/// A path to a name in a directory that is open.
-pub(crate) fn path_in(directory: BorrowedFd<'_>, name: &CStr) -> CString {
-    let mut path = path_of(directory).into_bytes();
-    path.push(b'/');
-    path.extend_from_slice(name.to_bytes());
-    CString::new(path).expect("neither part holds a zero byte")
-}
-
 /// Opens a name of a directory.
 pub(crate) fn open_at(
     directory: BorrowedFd<'_>,
@@ -68,6 +60,17 @@ pub(crate) fn stat_at(fd: BorrowedFd<'_>, name: &CStr, flags: c_int) -> Result<l
     // SAFETY: an open descriptor, a string, and our own structure.
     checked(unsafe { libc::fstatat(fd.as_raw_fd(), name.as_ptr(), &raw mut found, flags) })?;
     Ok(found)
+}
+
+/// When what a descriptor is open on came into being: seconds and nanoseconds, if its file system knows.
+pub(crate) fn born(fd: BorrowedFd<'_>) -> Option<(i64, u32)> {
+    // SAFETY: all zeros is a valid statx.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    let (name, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
+    // SAFETY: an open descriptor, an empty name, and our own structure.
+    let done = unsafe { libc::statx(fd.as_raw_fd(), name, flags, libc::STATX_BTIME, &raw mut found) };
+    let known = done == 0 && found.stx_mask & libc::STATX_BTIME != 0;
+    known.then_some((found.stx_btime.tv_sec, found.stx_btime.tv_nsec))
 }
 
 /// Space of the file system that a descriptor is on.
@@ -118,12 +121,6 @@ pub(crate) fn link(from: BorrowedFd<'_>, directory: BorrowedFd<'_>, name: &CStr)
     checked(unsafe { libc::linkat(at, path.as_ptr(), to, name.as_ptr(), follow) }).map(drop)
 }
 
-/// Removes a name.
-pub(crate) fn unlink_at(directory: BorrowedFd<'_>, name: &CStr, flags: c_int) -> Result<(), Errno> {
-    // SAFETY: an open directory and a string.
-    checked(unsafe { libc::unlinkat(directory.as_raw_fd(), name.as_ptr(), flags) }).map(drop)
-}
-
 /// Sets permissions. Symbolic links have none.
 pub(crate) fn change_mode(fd: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
     // SAFETY: a string of ours.
@@ -134,13 +131,6 @@ pub(crate) fn change_mode(fd: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
 pub(crate) fn change_owner(fd: BorrowedFd<'_>, user: u32, group: u32) -> Result<(), Errno> {
     // SAFETY: an open descriptor and an empty name.
     checked(unsafe { libc::fchownat(fd.as_raw_fd(), c"".as_ptr(), user, group, libc::AT_EMPTY_PATH) })
-        .map(drop)
-}
-
-/// Sets the times of whatever the descriptor is open on.
-pub(crate) fn change_times(fd: BorrowedFd<'_>, times: &[libc::timespec; 2]) -> Result<(), Errno> {
-    // SAFETY: an open descriptor, an empty name, and two times.
-    checked(unsafe { libc::utimensat(fd.as_raw_fd(), c"".as_ptr(), times.as_ptr(), libc::AT_EMPTY_PATH) })
         .map(drop)
 }
 
