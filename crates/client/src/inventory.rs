@@ -219,12 +219,10 @@ impl Client {
         let sent = session.send_request(request, &Message::Destroy { request, resources }, Vec::new());
         sent.inspect_err(|_| self.inner.session_lost(&session))?;
         let (answer, _) = self.inner.wait_reply(&session, request)?;
-        match answer {
-            Message::Done { status: Status::Ok, .. } => Ok(true),
-            Message::Done { status: Status::Errno(errno), .. } => {
-                Err(FsError::Server { operation: "remove", errno })
-            }
-            other => Err(unexpected(&other)),
+        let Message::Done { status, .. } = answer else { return Err(unexpected(&answer)) };
+        match status {
+            Status::Ok => Ok(true),
+            Status::Errno(errno) => Err(FsError::Server { operation: "remove", errno }),
         }
     }
 
