@@ -101,7 +101,10 @@ impl Queues {
     /// # Errors
     /// When that fails. Requests go on over the device, unless not even that can be told to the kernel: then the inner
     /// result is an error too, and the mount is of no use.
-    pub(crate) fn start(mount: &Arc<Mount>, device: OwnedFd) -> Result<Arc<Queues>, (io::Error, Result<(), Errno>)> {
+    pub(crate) fn start(
+        mount: &Arc<Mount>,
+        device: OwnedFd,
+    ) -> Result<Arc<Queues>, (io::Error, Result<(), Errno>)> {
         let payload_bytes = (mount.write_bytes_max as usize).next_multiple_of(4096).max(PAYLOAD_BYTES_MIN);
         let free = (0..queue_count()).map(|_| AtomicUsize::new(0)).collect();
         let queues = Arc::new(Queues {
@@ -237,8 +240,11 @@ impl Queues {
         let open = self.mount.handles.all().into_iter().filter(|handle| handle.file().is_ok());
         let nodes = std::iter::once(nodeid).chain(open.map(|handle| handle.inode.nodeid));
         // Nodes that are no files, or are just being forgotten.
-        let mut refused = nodes.map(|nodeid| self.push_with(nodeid)).take_while(Result::is_err).flat_map(Result::err);
-        if let Some(errno) = refused.find(|errno| !matches!(*errno, libc::EINVAL | libc::ENOENT | libc::ENODEV)) {
+        let mut refused =
+            nodes.map(|nodeid| self.push_with(nodeid)).take_while(Result::is_err).flat_map(Result::err);
+        if let Some(errno) =
+            refused.find(|errno| !matches!(*errno, libc::EINVAL | libc::ENOENT | libc::ENODEV))
+        {
             tracing::warn!("a queue cannot be moved on: error {errno}");
         }
     }

@@ -194,7 +194,14 @@ impl Memory {
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: new memory.
         let start = unsafe {
-            libc::mmap(std::ptr::null_mut(), PAYLOAD_AT + payload_bytes, access, kind | libc::MAP_NORESERVE, -1, 0)
+            libc::mmap(
+                std::ptr::null_mut(),
+                PAYLOAD_AT + payload_bytes,
+                access,
+                kind | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
         };
         if start == libc::MAP_FAILED {
             return Err(io::Error::from_raw_os_error(sys::errno()));

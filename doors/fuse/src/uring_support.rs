@@ -46,7 +46,8 @@ fn obstacle() -> Option<String> {
         return Some(format!("this process may not run on processor {missing} (taskset, cpuset)"));
     }
     let made = File::open("/dev/null").and_then(|file| Entry::new(file.as_fd(), 0, 1));
-    made.err().map(|error| format!("this system allows no rings (kernel.io_uring_disabled, seccomp): {error}"))
+    made.err()
+        .map(|error| format!("this system allows no rings (kernel.io_uring_disabled, seccomp): {error}"))
 }
 
 /// How many queues the kernel has.
