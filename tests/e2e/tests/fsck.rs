@@ -133,6 +133,7 @@ fn where_nothing_is_wrong_nothing_is_found_also_while_programs_write() {
     fsck(&cluster, &["/"], 2);
 }
 
+//= semantics.md#S21 type=test
 #[test]
 fn data_without_a_name_become_a_file_again() {
     let cluster = cluster();
@@ -183,6 +184,7 @@ fn a_wrong_stripe_size_is_doubted_and_the_right_one_can_be_said() {
     assert_eq!(sum(&cluster, &format!("lost+found/{id}")), contents);
 }
 
+//= semantics.md#S22 type=test
 #[test]
 fn a_removed_file_is_left_to_those_who_have_it_open_and_found_when_they_were_killed() {
     let cluster = cluster();
@@ -312,6 +314,7 @@ fn a_record_that_says_less_than_the_servers_have_is_mended() {
     fsck(&cluster, &[], 0);
 }
 
+//= semantics.md#S22 type=test
 #[test]
 fn with_a_server_away_the_rest_is_checked_and_no_orphan_is_touched() {
     let mut cluster = cluster();
