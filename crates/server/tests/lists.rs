@@ -15,10 +15,11 @@ fn resource(file: u8, stripe: u32) -> ResourceId {
 
 fn page(client: &Client, after: Option<ResourceId>, count_max: u32) -> (Vec<StoredStripe>, bool) {
     client.control.send(&Message::List { request: client.request(), after, count_max });
-    match client.control.receive() {
-        Message::ListReply { status: Status::Ok, stripes, more, .. } => (stripes, more),
-        other => panic!("{other:?}"),
-    }
+    let Message::ListReply { status, stripes, more, .. } = client.control.receive() else {
+        panic!("a List is answered by a ListReply");
+    };
+    assert_eq!(status, Status::Ok);
+    (stripes, more)
 }
 
 #[test]
