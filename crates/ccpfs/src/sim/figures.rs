@@ -3,7 +3,7 @@
 use super::{all_processors, progress};
 use crate::failure::{Context, Failure, say};
 use ccpfs_sim::figures::result::{Figure, Table, number};
-use ccpfs_sim::figures::run::Step;
+use ccpfs_sim::figures::run::{Outcomes, Step};
 use ccpfs_sim::figures::{self, Entry, FIGURES, Report, Size};
 use ccpfs_sim::page::{Comparison, comparisons, page, with_unit};
 use ccpfs_sim::plot::draw;
@@ -49,6 +49,9 @@ pub(crate) struct FiguresArguments {
     /// Threads that simulate, each a run of its own (default: all processors).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
+    /// Take runs from this file, the 'runs.json' of an earlier page of this same program, and simulate only what is not there.
+    #[arg(long, value_name = "FILE")]
+    runs: Option<PathBuf>,
 }
 
 /// Accepts the names of figures.
@@ -156,6 +159,13 @@ fn compared(figures: &[Figure]) -> Option<Table> {
     (!table.rows.is_empty()).then_some(table)
 }
 
+/// The runs of an earlier page.
+fn runs(path: &Path) -> Result<Outcomes, Failure> {
+    let text = std::fs::read_to_string(path).context(|| format!("--runs: cannot read {}", path.display()))?;
+    serde_json::from_str(&text)
+        .context(|| format!("--runs: {} is not what this program has written", path.display()))
+}
+
 fn print(figure: &Figure) {
     say(&figure.title);
     figure.text.iter().for_each(|paragraph| say(format!("\n{paragraph}")));
@@ -192,8 +202,9 @@ pub(crate) fn figures(arguments: &FiguresArguments) -> Result<(), Failure> {
     let out = &arguments.out;
     std::fs::create_dir_all(out).context(|| format!("--out: cannot create {}", out.display()))?;
     let (threads, bar) = begin(arguments.threads, "all figures");
-    let simulated =
-        figures::simulate_all(size(arguments.quick, arguments.part), threads, &|step| show(&bar, step));
+    let known = arguments.runs.as_deref().map_or_else(|| Ok(Outcomes::default()), runs)?;
+    let size = size(arguments.quick, arguments.part);
+    let simulated = figures::simulate_all(size, &known, threads, &|step| show(&bar, step));
     bar.finish_and_clear();
     let report: Report = simulated.map_err(|error| Failure::new(format!("figures: {error}")))?;
     for figure in &report.figures {
@@ -204,6 +215,9 @@ pub(crate) fn figures(arguments: &FiguresArguments) -> Result<(), Failure> {
     }
     let index = out.join("index.html");
     write(&index, &page(&report))?;
+    let all = serde_json::to_string_pretty(&report.outcomes)
+        .context(|| "cannot write the runs as JSON".to_owned())?;
+    write(&out.join("runs.json"), &(all + "\n"))?;
     if let Some(table) = compared(&report.figures) {
         write(&out.join("table.txt"), &table.to_text())?;
         say(table.to_text().trim_end());

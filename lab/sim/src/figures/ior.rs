@@ -83,7 +83,8 @@ fn client_bytes(size: Size) -> u64 {
     size.of(2 * GIB, GIB / 64)
 }
 
-fn segmented(size: Size, manager: &str, block: u64) -> Spec {
+/// A segmented run with one stripe.
+pub(super) fn segmented(size: Size, manager: &str, block: u64) -> Spec {
     let pattern = Pattern::Segmented { block, writes: client_bytes(size) / block };
     Spec::new(policy(manager), pattern, CLIENTS)
 }
@@ -140,6 +141,11 @@ pub(super) fn table3(size: Size, runs: &Outcomes) -> Figure {
 /// A strided run with one stripe; `bytes` by each client.
 pub(super) fn strided(manager: &str, block: u64, bytes: u64) -> Spec {
     Spec::new(policy(manager), Pattern::Strided { block, writes: bytes / block }, CLIENTS)
+}
+
+/// A strided run of SeqDLM with one stripe, as in Fig. 20.
+pub(super) fn strided_of(size: Size, block: u64) -> Spec {
+    strided("seqdlm-page", block, client_bytes(size))
 }
 
 /// The runs of Fig. 20.
@@ -292,8 +298,9 @@ pub(super) fn details(rows: &[(String, &Outcome)]) -> Table {
 /// IO500's size, and four and sixteen of it.
 pub(super) const HARD: [u64; 3] = [47_008, 4 * 47_008, 16 * 47_008];
 const STRIPES: [u32; 2] = [4, 8];
-/// The part of the writes that Figs. 21 and 22 make; the explanation shows the ratios at half of it.
-pub(super) const HARD_PART: u64 = 16;
+/// The part of the writes that Figs. 21 and 22 make, by their size, so that all make about as many; the explanation shows the
+/// ratios at half of it.
+const HARD_PARTS: [u64; 3] = [32, 16, 4];
 /// Clients of Figs. 21 to 23: all nodes.
 const ALL: u64 = 96;
 
@@ -303,8 +310,29 @@ pub(super) fn hard(manager: &str, block: u64, stripes: u32, bytes: u64) -> Spec 
     Spec { stripes, ..Spec::new(policy(manager), pattern, ALL) }
 }
 
-pub(super) fn hard_bytes(size: Size) -> u64 {
-    size.of(2 * GIB, GIB / 128)
+/// The part of the writes of this size that is made.
+pub(super) fn hard_size(size: Size, block: u64) -> Size {
+    let parts = HARD.iter().zip(HARD_PARTS);
+    parts.filter(|(known, _)| **known == block).fold(size, |size, (_, part)| size.at_least(part))
+}
+
+/// One run of Figs. 21 and 22, at exactly this part of the writes.
+pub(super) fn hard_at(size: Size, manager: &str, block: u64, stripes: u32) -> Spec {
+    hard(manager, block, stripes, size.of(2 * GIB, GIB / 128))
+}
+
+/// One run of Figs. 21 and 22, at the part that they have.
+fn hard_of(size: Size, manager: &str, block: u64, stripes: u32) -> Spec {
+    hard_at(hard_size(size, block), manager, block, stripes)
+}
+
+/// Which part of the writes they make, in words.
+fn hard_words(size: Size) -> String {
+    let words = HARD.map(|block| hard_size(size, block).words());
+    format!(
+        "Of the 2 GiB of each client the runs write {}, {} and {} with writes of 47,008 bytes, 4 and 16 times that.",
+        words[0], words[1], words[2]
+    )
 }
 
 /// Ours beside the paper's three.
@@ -320,7 +348,7 @@ pub(super) fn specs21(size: Size) -> Vec<Spec> {
     let mut specs = Vec::new();
     for stripes in STRIPES {
         for block in HARD {
-            specs.extend(HARD_MANAGERS.map(|(_, name)| hard(name, block, stripes, hard_bytes(size))));
+            specs.extend(HARD_MANAGERS.map(|(_, name)| hard_of(size, name, block, stripes)));
         }
     }
     specs
@@ -328,7 +356,7 @@ pub(super) fn specs21(size: Size) -> Vec<Spec> {
 
 /// Fig. 21.
 pub(super) fn figure21(size: Size, runs: &Outcomes) -> Figure {
-    let of = |manager: &str, block: u64, stripes| runs.of(&hard(manager, block, stripes, hard_bytes(size)));
+    let of = |manager: &str, block: u64, stripes| runs.of(&hard_of(size, manager, block, stripes));
     let plot = |stripes: u32| Plot {
         title: format!("{stripes} stripes"),
         x_label: "write size in bytes".to_owned(),
@@ -355,23 +383,29 @@ pub(super) fn figure21(size: Size, runs: &Outcomes) -> Figure {
     let ratio = |stripes, block| {
         over(of("seqdlm-page", block, stripes).bandwidth(), of("lustre", block, stripes).bandwidth())
     };
+    let ours = |claim, stripes, block| {
+        let part = hard_size(size, block).part;
+        super::result::Measured { part, ..measured(claim, ratio(stripes, block)) }
+    };
     Figure {
         name: "21",
         title: "Fig. 21: N-1 strided on a file with several stripes".to_owned(),
         part: 1,
-        text: vec![format!(
-            "{ALL} clients write {} each in IO500's size of 47,008 bytes and multiples of it; stripes have units of 1 MiB, \
-             locks are multiples of 4 KiB, so neighbours conflict, and some writes span two stripes. Beside the paper's \
-             three: ours, with locks of single bytes.",
-            bytes(hard_bytes(size))
-        )],
+        text: vec![
+            format!(
+                "{ALL} clients write in IO500's size of 47,008 bytes and multiples of it; stripes have units of 1 MiB, \
+                 locks are multiples of 4 KiB, so neighbours conflict, and some writes span two stripes. Beside the paper's \
+                 three: ours, with locks of single bytes."
+            ),
+            hard_words(size),
+        ],
         plots: STRIPES.map(plot).to_vec(),
         tables: vec![details(&rows)],
         measured: vec![
-            measured("21.s4.small", ratio(4, HARD[0])),
-            measured("21.s4.large", ratio(4, HARD[2])),
-            measured("21.s8.small", ratio(8, HARD[0])),
-            measured("21.s8.large", ratio(8, HARD[2])),
+            ours("21.s4.small", 4, HARD[0]),
+            ours("21.s4.large", 4, HARD[2]),
+            ours("21.s8.small", 8, HARD[0]),
+            ours("21.s8.large", 8, HARD[2]),
         ],
     }
 }
@@ -379,7 +413,7 @@ pub(super) fn figure21(size: Size, runs: &Outcomes) -> Figure {
 /// Fig. 22.
 pub(super) fn figure22(size: Size, runs: &Outcomes) -> Figure {
     let plot = |stripes: u32| {
-        let of = |manager: &str, block: u64| runs.of(&hard(manager, block, stripes, hard_bytes(size)));
+        let of = |manager: &str, block: u64| runs.of(&hard_of(size, manager, block, stripes));
         let sizes = HARD.map(|block| (format!("× {}", block / HARD[0]), block));
         times(&format!("{stripes} stripes, 47,008 bytes × 1, 4, 16"), &sizes, &of)
     };
@@ -387,7 +421,7 @@ pub(super) fn figure22(size: Size, runs: &Outcomes) -> Figure {
         name: "22",
         title: "Fig. 22: total time of N-1 strided".to_owned(),
         part: 1,
-        text: vec!["The runs of Fig. 21.".to_owned()],
+        text: vec!["The runs of Fig. 21.".to_owned(), hard_words(size)],
         plots: STRIPES.map(plot).to_vec(),
         tables: Vec::new(),
         measured: Vec::new(),

@@ -49,13 +49,17 @@ impl Size {
     }
 }
 
+/// The part of a figure whose runs differ in it; its text says how.
+const VARIES: u64 = 0;
+
 /// One figure.
 pub struct Entry {
     /// Its name on the command line.
     pub name: &'static str,
     /// What it is, in a line.
     pub what: &'static str,
-    /// The largest part of the paper's writes that its clients make, one of so many: more would take too long.
+    /// The largest part of the paper's writes that its clients make, one of so many: more would take too long. 0: it differs from
+    /// run to run, and the text says how.
     pub part: u64,
     specs: fn(Size) -> Vec<Spec>,
     figure: fn(Size, &Outcomes) -> Figure,
@@ -72,10 +76,11 @@ impl Entry {
         let size = self.size(size);
         let mut figure = (self.figure)(size, outcomes);
         figure.part = size.part;
-        figure.text.push(match size.part {
-            1 => "These runs make all of the writes.".to_owned(),
-            _ => format!("These runs make {} of the writes.", size.words()),
-        });
+        match (self.part, size.part) {
+            (VARIES, _) => {}
+            (_, 1) => figure.text.push("These runs make all of the writes.".to_owned()),
+            _ => figure.text.push(format!("These runs make {} of the writes.", size.words())),
+        }
         figure
     }
 
@@ -132,14 +137,14 @@ pub const FIGURES: [Entry; 12] = [
     Entry {
         name: "21",
         what: "N-1 strided with 4 and 8 stripes, 96 clients: bandwidth",
-        part: ior::HARD_PART,
+        part: VARIES,
         specs: ior::specs21,
         figure: ior::figure21,
     },
     Entry {
         name: "22",
         what: "N-1 strided with 4 and 8 stripes, 96 clients: total time",
-        part: ior::HARD_PART,
+        part: VARIES,
         specs: ior::specs21,
         figure: ior::figure22,
     },
@@ -181,7 +186,7 @@ pub fn find(name: &str) -> Option<&'static Entry> {
 
 fn measured(claim: &'static str, ours: f64) -> Measured {
     debug_assert!(paper::find(claim).is_some(), "{claim} is one of the paper's");
-    Measured { claim, ours }
+    Measured { claim, ours, part: 0 }
 }
 
 /// What a page is made of.
@@ -197,8 +202,10 @@ pub struct Report {
     pub size: Size,
     /// Events simulated.
     pub events: u64,
-    /// Seconds of simulation, summed over threads.
+    /// Seconds of processor time that the simulation took, summed over threads.
     pub simulation_s: f64,
+    /// Every run, with what it was and what came out.
+    pub outcomes: Outcomes,
 }
 
 /// Simulates one figure.
@@ -212,20 +219,26 @@ pub fn simulate_one(
     threads: usize,
     progress: &(dyn Fn(Step) + Sync),
 ) -> Result<Figure, String> {
-    let outcomes = run_all(&entry.runs(size), threads, progress)?;
+    let outcomes = run_all(&entry.runs(size), &Outcomes::default(), threads, progress)?;
     Ok(entry.finish(size, &outcomes))
 }
 
-/// Simulates all figures, the sensitivity of the headline ratios, and the evidence of the explanations.
+/// Simulates all figures, the sensitivity of the headline ratios, and the evidence of the explanations; runs that are `known`
+/// are taken as they are.
 ///
 /// # Errors
 ///
 /// The first run that fails, with what it was.
-pub fn simulate_all(size: Size, threads: usize, progress: &(dyn Fn(Step) + Sync)) -> Result<Report, String> {
+pub fn simulate_all(
+    size: Size,
+    known: &Outcomes,
+    threads: usize,
+    progress: &(dyn Fn(Step) + Sync),
+) -> Result<Report, String> {
     let mut specs: Vec<Spec> = FIGURES.iter().flat_map(|entry| entry.runs(size)).collect();
     specs.extend(sensitivity::specs(size));
     specs.extend(explain::specs(size));
-    let outcomes = run_all(&specs, threads, progress)?;
+    let outcomes = run_all(&specs, known, threads, progress)?;
     let (events, simulation_s) = outcomes.cost();
     Ok(Report {
         figures: FIGURES.iter().map(|entry| entry.finish(size, &outcomes)).collect(),
@@ -234,5 +247,6 @@ pub fn simulate_all(size: Size, threads: usize, progress: &(dyn Fn(Step) + Sync)
         size,
         events,
         simulation_s,
+        outcomes,
     })
 }

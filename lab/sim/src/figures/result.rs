@@ -98,6 +98,8 @@ pub struct Measured {
     pub claim: &'static str,
     /// Our value, in the claim's unit.
     pub ours: f64,
+    /// Its runs make one of so many of the writes; 0: as the figure says.
+    pub part: u64,
 }
 
 /// A figure, finished.

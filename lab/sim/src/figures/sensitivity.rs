@@ -14,7 +14,7 @@ struct Headline {
 
 const KIB: u64 = 1024;
 /// The largest part of the writes that these runs make: rates and ratios do not need more, see the first two rows.
-const PART: u64 = 8;
+const PART: u64 = 16;
 
 /// Writes of each client in the runs of Figs. 18 and 19(b) here: enough for the rates, which do not depend on it.
 fn writes(size: Size) -> u64 {
