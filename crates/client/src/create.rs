@@ -163,7 +163,8 @@ impl ClientInner {
         let file = random_file_id().map_err(fail)?;
         let record = Stub { file, layout, targets: self.directory.targets, state };
         let mode = if options.mode == 0 { MODE_DEFAULT } else { options.mode } & MODE_BITS;
-        let (stub, temporary) = unnamed(parent, mode, flags).map_err(fail)?;
+        let made = unnamed(parent, mode, flags);
+        let (stub, temporary) = made.map_err(|error| fail(of_removed(parent, error)))?;
         let fresh = Fresh { record, stub, temporary };
         let made = fresh.complete(parent, mode, options.owner);
         if let Err(error) = made {
@@ -172,6 +173,12 @@ impl ClientInner {
         }
         Ok(fresh)
     }
+}
+
+/// The error of making something in a directory: one that is removed itself has no names, whatever its file system says.
+fn of_removed(parent: Place<'_>, error: io::Error) -> io::Error {
+    let removed = sys::stat_at(parent, 0).is_ok_and(|found| found.st_nlink == 0);
+    if removed { io::Error::from_raw_os_error(libc::ENOENT) } else { error }
 }
 
 impl Fresh {
