@@ -10,10 +10,10 @@ const CONFIGURATION: &str = "[features]\nposix_fallocate = {}\nrename_ctime = {}
     [settings]\nnaptime = 0.02\nallow_remount = false\n\
     [dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n";
 
-/// What failed and how many passed behind a door.
+/// What failed and what passed behind a door.
 struct Verdict {
     failed: BTreeSet<String>,
-    passed: usize,
+    passed: BTreeSet<String>,
 }
 
 fn run(world: &World, door: Door) -> Option<Verdict> {
@@ -31,21 +31,20 @@ fn run(world: &World, door: Door) -> Option<Verdict> {
         skip(&name, "this build cannot mount");
         return None;
     }
-    let settings = std::env::temp_dir().join(format!("ccpfs-pjd-{}-{door:?}.toml", std::process::id()));
+    let settings = world.config().with_file_name("pjd.toml");
     std::fs::write(&settings, CONFIGURATION).unwrap();
     let root = world.root(door);
     std::fs::set_permissions(&root, std::fs::Permissions::from_mode(0o777)).unwrap();
     let mut command = world.command(door, &suite);
     command.arg("-c").arg(&settings).arg("-p").arg(&root);
     let output = finish(&mut command);
-    std::fs::remove_file(settings).unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("Summary:"), "{}", described(&output));
     let results = |word: &'static str| {
         let found = said.lines().filter_map(move |line| line.strip_suffix(word));
         found.map(|name| name.trim().to_owned()).filter(|name| name.contains("::")).collect::<BTreeSet<_>>()
     };
-    let (failed, passed) = (results("FAILED"), results(" ok").len());
+    let (failed, passed) = (results("FAILED"), results(" ok"));
     let summary = said.lines().find(|line| line.starts_with("Summary:")).unwrap_or_default();
     assert!(summary.contains(&format!("Summary: {} failed", failed.len())), "{summary}, read as {failed:?}");
     Some(Verdict { failed, passed })
@@ -57,7 +56,10 @@ fn compare_with_local(door: Door) {
     let Some(ours) = run(&world, door) else { return };
     let more: Vec<&String> = ours.failed.difference(&local.failed).collect();
     assert!(more.is_empty(), "{} fail here and not on the local file system: {more:#?}", more.len());
-    assert!(ours.passed >= local.passed, "{} pass here, {} there", ours.passed, local.passed);
+    // The C library knows by the type of a file system how many links there may be, and ccPFS is none that it knows.
+    let skipped = local.passed.difference(&ours.passed).filter(|name| *name != "link::link_count_max");
+    let skipped: Vec<&String> = skipped.collect();
+    assert!(skipped.is_empty(), "skipped here and not on the local file system: {skipped:#?}");
 }
 
 //= semantics.md#S14 type=test
