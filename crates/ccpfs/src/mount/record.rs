@@ -1,11 +1,12 @@
 //! What `ccpfs umount` finds out about a mount: the process behind it, and why it failed.
 
+use crate::cluster::process::ProcessId;
 use crate::failure::Failure;
 use crate::sys;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A file in the run directory, named by the device number of the mount; it holds the process id.
+/// A file in the run directory, named by the device number of the mount; it identifies the process.
 pub(super) struct Record {
     path: PathBuf,
 }
@@ -42,7 +43,7 @@ impl Record {
             // Of an earlier mount with this number.
             let _ = std::fs::remove_file(path_for(device, ending)?);
         }
-        std::fs::write(&path, std::process::id().to_string()).ok()?;
+        ProcessId::running(std::process::id())?.write(&path).ok()?;
         Some(Record { path })
     }
 
@@ -59,8 +60,8 @@ impl Record {
     /// The process behind the mount on a directory.
     pub(super) fn process(directory: &Path) -> Option<(Record, u32)> {
         let path = path_for(std::fs::metadata(directory).ok()?.dev(), "")?;
-        let pid = std::fs::read_to_string(&path).ok()?.trim().parse().ok()?;
-        Some((Record { path }, pid))
+        let process = ProcessId::read(&path).ok()?.filter(ProcessId::is_alive)?;
+        Some((Record { path }, process.pid))
     }
 
     /// What went wrong, once the process has ended.
