@@ -194,10 +194,10 @@ impl Queues {
             Start::More(nodeid) if on_its_processor => self.push(nodeid),
             Start::More(_) => {}
         }
-        if let Err(errno) = self.serve(queue, &mut entry) {
-            if !matches!(errno, libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED | libc::ENODEV) {
-                tracing::error!("a queue of the kernel's fails with error {errno}");
-            }
+        if let Err(errno) = self.serve(queue, &mut entry)
+            && !matches!(errno, libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED | libc::ENODEV)
+        {
+            tracing::error!("a queue of the kernel's fails with error {errno}");
         }
     }
 
