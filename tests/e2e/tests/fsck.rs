@@ -149,7 +149,7 @@ fn data_without_a_name_become_a_file_again() {
     }
     assert_eq!(objects(&cluster, "").len(), before.len());
     expect(&fsck(&cluster, &["--repair"], 1), &["mended", "lost+found", "1000000"]);
-    assert_eq!(lost_and_found(&cluster), [id.clone()]);
+    assert_eq!(lost_and_found(&cluster), [id.as_str()]);
     assert_eq!(sum(&cluster, &format!("lost+found/{id}")), gone);
     fsck(&cluster, &[], 0);
     let _ = cluster.shell(&format!("rm $NS/lost+found/{id}"));
