@@ -165,7 +165,7 @@ impl File {
     }
 
     /// Says anew that this client may write, if the file was sealed meanwhile.
-    fn wake(&self) -> Result<(), FsError> {
+    pub(crate) fn wake(&self) -> Result<(), FsError> {
         let woken = self.handle.client.inner.wake_writing(&self.handle.shared);
         woken.map_err(|e| crate::directory::namespace_error("open", &self.handle.path, e))
     }

@@ -50,11 +50,13 @@ impl File {
         if !self.access().write {
             return Err(FsError::argument("the file is not open for writing", libc::EBADF));
         }
+        self.wake()?;
         self.note_written();
-        match Extent::new(extent.start(), extent.end().min(FILE_BYTES_MAX)) {
-            Some(extent) => punch(&self.client().inner, self.shared(), extent),
-            None => Ok(()),
+        if let Some(extent) = Extent::new(extent.start(), extent.end().min(FILE_BYTES_MAX)) {
+            punch(&self.client().inner, self.shared(), extent)?;
+            self.note_cut();
         }
+        Ok(())
     }
 }
 
@@ -168,6 +170,7 @@ fn punch(client: &ClientInner, file: &FileShared, extent: Extent) -> Result<(), 
     let operation = operation::begin(client, file, &mut turn, &wish)?;
     // What is dirty may be what ends the file: the server must have it before it becomes a hole.
     let mut result = file.flush(client);
+    file.stamp();
     for (stripe, operation) in operation.stripes() {
         let index = stripe.resource.stripe;
         let layout = file.stub.layout;

@@ -177,7 +177,11 @@ impl ClientInner {
         if shared.handles.fetch_sub(1, Ordering::SeqCst) != 1 {
             return;
         }
-        let Some(stub) = opened.stub.take() else { return };
+        let Some(stub) = opened.stub.take() else {
+            drop(opened);
+            self.note_closed(shared.stub.file);
+            return;
+        };
         self.inodes.lock().expect("no code panics under this lock").remove(&opened.inode);
         self.opens.let_go(shared.stub.file, Byte::Open);
         let gone = self.is_gone(&stub, shared.stub.file);
@@ -197,10 +201,8 @@ impl ClientInner {
         }
     }
 
-    /// A handle that was counted and never begun.
+    /// The end of what was counted as a handle and never begun. Others may have begun and ended theirs meanwhile.
     pub(crate) fn end_count(&self, shared: &Arc<FileShared>) {
-        if shared.handles.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.note_closed(shared.stub.file);
-        }
+        self.end_handle(shared, false, Path::new(""));
     }
 }

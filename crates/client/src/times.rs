@@ -6,9 +6,14 @@
 use crate::client::{Client, ClientInner};
 use crate::directory::namespace_error;
 use crate::error::FsError;
+use crate::file::Access;
+use crate::opened::{Found, inode_of};
+use crate::operation::{self, Wish};
 use crate::shared::{DataAttributes, FileShared};
 use crate::sys;
+use ccpfs_dlm::client::Intent;
 use ccpfs_namespace::StubState;
+use ccpfs_types::Extent;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
@@ -52,7 +57,7 @@ impl Client {
     }
 
     /// `futimens`, for everything in the namespace: access and modification time, `UTIME_NOW` and `UTIME_OMIT` allowed. Earlier
-    /// writes of this client do not come after it.
+    /// writes do not come after it, later ones do; for that, whoever writes the file just now flushes.
     ///
     /// # Errors
     /// As `futimens(2)`; the error of a flush.
@@ -65,23 +70,26 @@ impl Client {
         if times[1].tv_nsec == libc::UTIME_OMIT {
             self.settle_times(fd)?;
         }
-        let shared = self.inner.find_file(looked.record.file);
-        if let Some(shared) = &shared {
-            // What the servers store later they take for written later.
-            shared.flush(&self.inner)?;
-        }
-        sys::set_times(fd, times).map_err(fail)?;
-        match shared {
-            Some(shared) => outrun(fd, &shared, times).map_err(fail),
-            None => Ok(()),
-        }
+        let (record, stub, inode) = (looked.record, looked.stub, inode_of(&found));
+        // A handle: if the file loses its name meanwhile, its end removes the data.
+        let handle = Found { record, stub, inode, writer: None, must_have_name: false };
+        let access = Access { read: true, ..Access::default() };
+        let path = crate::attributes::path_of(fd);
+        let Some(shared) = self.inner.begin_handle(handle, access, &path)? else {
+            return sys::set_times(fd, times).map_err(fail);
+        };
+        let done = self.inner.set_times_unsealed(&shared, record.state, fd, times);
+        self.inner.end_handle(&shared, false, &path);
+        done
     }
 }
 
-/// Makes the stub younger than the last write of this client, and later writes younger than the stub.
-fn outrun(fd: BorrowedFd<'_>, shared: &FileShared, times: &[libc::timespec; 2]) -> io::Result<()> {
+/// Makes the stub younger than the last write of this client, and later writes of this client younger than the stub. Returns when
+/// the stub was changed.
+fn outrun(fd: BorrowedFd<'_>, shared: &FileShared, times: &[libc::timespec; 2]) -> io::Result<i64> {
+    let mut changed = 0;
     for _ in 0..TICKS_MAX {
-        let changed = sys::changed_ns(&sys::stat(fd)?);
+        changed = sys::changed_ns(&sys::stat(fd)?);
         shared.raise_floor(changed);
         if changed >= shared.stamped_ns.load(Ordering::Relaxed) {
             break;
@@ -89,7 +97,18 @@ fn outrun(fd: BorrowedFd<'_>, shared: &FileShared, times: &[libc::timespec; 2]) 
         std::thread::sleep(Duration::from_millis(1));
         sys::set_times(fd, times)?;
     }
-    Ok(())
+    Ok(changed)
+}
+
+/// Waits until writes that begin from here on are given later times than this by all clients of this node. File systems may stamp
+/// changes more finely than this clock ticks.
+fn let_pass(changed_ns: i64) {
+    for _ in 0..TICKS_MAX {
+        if now_ns() > changed_ns {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 impl ClientInner {
@@ -108,6 +127,45 @@ impl ClientInner {
             let _ = sys::set_times(looked.stub.as_fd(), &[omit(), timespec(data.modified_ns)]);
         }
         Ok(())
+    }
+
+    /// See [`Client::set_times`], for a file that is open and not sealed.
+    fn set_times_unsealed(
+        &self,
+        shared: &FileShared,
+        state: StubState,
+        fd: BorrowedFd<'_>,
+        times: &[libc::timespec; 2],
+    ) -> Result<(), FsError> {
+        let fail = |e| namespace_error("utimens", &crate::attributes::path_of(fd), e);
+        let is_alone = match state {
+            StubState::Unsealed { sole, .. } => sole && shared.opened().before.is_some(),
+            StubState::Unwatched | StubState::Sealed(_) => false,
+        };
+        if is_alone {
+            // Servers take for written later what they store later; they may be asked once others write, too.
+            shared.flush(self)?;
+            sys::set_times(fd, times).map_err(fail)?;
+            return outrun(fd, shared, times).map(drop).map_err(fail);
+        }
+        let mut turn = shared.ranges.lock(Extent::WHOLE, false);
+        // What others have written is with the servers as soon as all may be read. Where servers cannot be asked nobody can write.
+        let wish = Wish { intent: Intent::Read, extent: Extent::WHOLE };
+        let operation = operation::begin(self, shared, &mut turn, &wish)
+            .inspect_err(|error| tracing::debug!(%error, "times are set without asking who writes"))
+            .ok();
+        let flushed = shared.flush(self);
+        let changed = flushed.and_then(|()| {
+            let_pass(sys::changed_ns(&sys::stat(fd).map_err(fail)?));
+            sys::set_times(fd, times).and_then(|()| outrun(fd, shared, times)).map_err(fail)
+        });
+        if let Ok(changed) = &changed {
+            let_pass(*changed);
+        }
+        if let Some(operation) = operation {
+            operation.finish(self);
+        }
+        changed.map(drop)
     }
 
     /// Size, time and space of the data of an unsealed file. Asks nobody while this client, alone, could have written and has not.

@@ -4,6 +4,7 @@
 mod names_world;
 
 use ccpfs_client::{Client, Contents, File, OpenOptions, StubState};
+use ccpfs_types::Extent;
 use names_world::{RW, World, as_user, create, here, name, open, read};
 use std::io::IoSlice;
 use std::os::fd::AsFd;
@@ -352,4 +353,55 @@ fn a_change_of_the_mode_does_not_hide_when_a_file_was_written() {
     client.settle_times(directory.as_fd()).unwrap();
     client.set_times(directory.as_fd(), &[PAST, PAST]).unwrap();
     assert_eq!(std::fs::metadata(world.path("")).unwrap().mtime(), PAST.tv_sec);
+}
+
+//= semantics.md#S3 type=test
+#[test]
+fn times_set_by_hand_win_over_what_others_wrote_before_and_lose_against_what_they_write_next() {
+    let world = World::start();
+    let (one, two, third) = (world.client(), world.client(), world.client());
+    let path = world.path("f");
+    let (a, b) = (create(&one, &path), open(&two, &path));
+    for round in 0..5_u64 {
+        // What one has written is still in its cache when the other sets the time, and flushed afterwards.
+        a.write_at(b"some", 70_000 * round).unwrap();
+        two.set_times(b.stub(), &[PAST, PAST]).unwrap();
+        a.sync().unwrap();
+        for client in [&one, &two, &third] {
+            assert_eq!(modified(client, &path), (PAST.tv_sec, PAST.tv_nsec), "round {round}");
+        }
+        a.write_at(b"x", 70_000 * round).unwrap();
+        for client in [&two, &one, &third] {
+            assert!(modified(client, &path).0 > PAST.tv_sec, "round {round}");
+        }
+    }
+    // Also if only one writes, and whoever sets the time does not have the file open.
+    b.close().unwrap();
+    a.close().unwrap();
+    let a = open(&one, &path);
+    a.write_at(b"more", 0).unwrap();
+    third.set_times(std::fs::File::open(&path).unwrap().as_fd(), &[PAST, PAST]).unwrap();
+    assert_eq!(modified(&one, &path), (PAST.tv_sec, PAST.tv_nsec));
+    a.close().unwrap();
+    assert_eq!(modified(&third, &path), (PAST.tv_sec, PAST.tv_nsec), "flushing and closing write no time");
+}
+
+//= semantics.md#S3 type=test
+#[test]
+fn a_writer_that_only_makes_holes_changes_the_time_and_seals_what_is_true() {
+    let world = World::start();
+    let (client, other) = (world.client(), world.client());
+    let path = world.path("f");
+    let file = create(&client, &path);
+    file.write_at(&[7; 1 << 20], 0).unwrap();
+    file.close().unwrap();
+    let file = open(&client, &path);
+    client.set_times(file.stub(), &[PAST, PAST]).unwrap();
+    file.punch(Extent::new(0, 1 << 19).unwrap()).unwrap();
+    assert!(modified(&client, &path).0 > PAST.tv_sec && modified(&other, &path).0 > PAST.tv_sec);
+    let truth = file.attributes().unwrap();
+    file.close().unwrap();
+    let found = other.stat(&path, true).unwrap();
+    assert!(found.st_mtime > PAST.tv_sec && sealed_size(&other, &path) == Some(1 << 20));
+    assert_eq!(u64::try_from(found.st_blocks).unwrap(), truth.stored_bytes.div_ceil(4096) * 8);
 }
