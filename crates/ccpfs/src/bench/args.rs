@@ -116,7 +116,7 @@ impl IorArguments {
             plot: self.plot.clone(),
             tcp: self.tcp,
             prefault_bytes: self.prefault.map(|bytes| bytes.0),
-            settings: self.variables()?,
+            settings: variables(&self.settings)?,
             keep: self.keep,
             spoil: self.spoil,
             step_timeout_s: self.timeout,
@@ -152,22 +152,22 @@ impl IorArguments {
             None => Ok(transfers),
         }
     }
+}
 
-    /// Settings as variables of the environment, which is how they reach servers and clients.
-    fn variables(&self) -> Result<Vec<(String, String)>, Failure> {
-        let variable = |text: &String| {
-            let (key, value) = text.split_once('=')?;
-            let (section, key) = key.split_once('.')?;
-            Some((format!("CCPFS_{}_{}", section.to_uppercase(), key.to_uppercase()), value.to_owned()))
-        };
-        self.settings
-            .iter()
-            .map(|text| {
-                let wrong = || Failure::usage(format!("--set {text}: write section.key=value"));
-                variable(text).ok_or_else(wrong)
-            })
-            .collect()
-    }
+/// Settings as variables of the environment, which is how they reach servers and clients.
+pub(crate) fn variables(settings: &[String]) -> Result<Vec<(String, String)>, Failure> {
+    let variable = |text: &String| {
+        let (key, value) = text.split_once('=')?;
+        let (section, key) = key.split_once('.')?;
+        Some((format!("CCPFS_{}_{}", section.to_uppercase(), key.to_uppercase()), value.to_owned()))
+    };
+    settings
+        .iter()
+        .map(|text| {
+            let wrong = || Failure::usage(format!("--set {text}: write section.key=value"));
+            variable(text).ok_or_else(wrong)
+        })
+        .collect()
 }
 
 /// Relations between options.

@@ -48,7 +48,8 @@ pub(crate) fn run(arguments: &IorArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn progress(length: u64) -> ProgressBar {
+/// A bar of so many steps.
+pub(crate) fn progress(length: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} {eta}");
     ProgressBar::new(length).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

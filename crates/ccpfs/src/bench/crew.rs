@@ -4,6 +4,7 @@ use super::protocol::{Event, Job, Order, Report, Step};
 use crate::cluster::servers::without_own_settings;
 use crate::failure::{Context, Failure};
 use crate::sys;
+use serde::Serialize;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -52,25 +53,36 @@ impl Crew {
         settings: &[(String, String)],
         patience: Duration,
     ) -> Result<Crew, Failure> {
-        let (sender, answers) = channel();
-        let mut crew = Crew { members: Vec::with_capacity(jobs.len()), answers, patience };
         let binary = std::env::current_exe().context(|| "cannot find this program's file".to_owned())?;
-        for (number, job) in jobs.iter().enumerate() {
+        let call = |job| {
             let mut command = Command::new(&binary);
             without_own_settings(&mut command);
             command.args(["bench", "ior-client", "--parent"]).arg(std::process::id().to_string());
-            command.envs(settings.iter().cloned()).process_group(0);
-            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.envs(settings.iter().cloned());
+            (command, job)
+        };
+        Crew::launch(jobs.iter().map(call), patience)
+    }
+
+    /// Starts processes, tells each its job, and waits until all are ready.
+    pub(crate) fn launch<J: Serialize>(
+        calls: impl Iterator<Item = (Command, J)>,
+        patience: Duration,
+    ) -> Result<Crew, Failure> {
+        let (sender, answers) = channel();
+        let mut crew = Crew { members: Vec::new(), answers, patience };
+        for (number, (mut command, job)) in calls.enumerate() {
+            command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
             let mut child = command.spawn().context(|| format!("cannot start client {number}"))?;
             let input = child.stdin.take().expect("it was asked for");
             let output = child.stdout.take().expect("it was asked for");
             crew.members.push(Member { child, input });
             let sender = sender.clone();
             std::thread::spawn(move || listen(number, output, &sender));
-            let line = serde_json::to_string(job).context(|| "cannot describe the job".to_owned())?;
+            let line = serde_json::to_string(&job).context(|| "cannot describe the job".to_owned())?;
             crew.tell(number, &line)?;
         }
-        let everyone: Vec<usize> = (0..jobs.len()).collect();
+        let everyone: Vec<usize> = (0..crew.members.len()).collect();
         crew.collect(&everyone, "prepare")?;
         Ok(crew)
     }
@@ -82,14 +94,22 @@ impl Crew {
 
     /// Lets some of the processes do a step at the same time, and waits for all of them.
     pub(crate) fn step(&mut self, steps: &[(usize, Step)]) -> Result<Vec<Report>, Failure> {
+        self.lead(steps, steps.first().map_or("", |(_, step)| step.name()))
+    }
+
+    /// The same for steps of any kind; `doing` is their name in messages.
+    pub(crate) fn lead<S: Serialize>(
+        &mut self,
+        steps: &[(usize, S)],
+        doing: &str,
+    ) -> Result<Vec<Report>, Failure> {
         let at_ns = sys::monotonic_ns() + START_DELAY_NS;
         for (member, step) in steps {
-            let line = serde_json::to_string(&Order { step: *step, at_ns }).expect("a plain value");
+            let line = serde_json::to_string(&Order { step, at_ns }).expect("a plain value");
             self.tell(*member, &line)?;
         }
         let members: Vec<usize> = steps.iter().map(|(member, _)| *member).collect();
-        let name = steps.first().map_or("", |(_, step)| step.name());
-        self.collect(&members, name)
+        self.collect(&members, doing)
     }
 
     /// Waits for one answer from each of `members`.

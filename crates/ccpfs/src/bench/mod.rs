@@ -4,6 +4,7 @@ mod args;
 mod coordinator;
 mod crew;
 mod data;
+mod doors;
 mod environment;
 mod locks_rate;
 mod overlap;
@@ -26,6 +27,11 @@ pub(crate) enum BenchCommand {
     /// One client process of a measurement.
     #[command(hide = true)]
     IorClient(worker::WorkerArguments),
+    /// Compare the doors: C interface, preload library, mount, and beside them the local file system and a pass-through of it.
+    Doors(Box<doors::DoorsArguments>),
+    /// One program behind a door.
+    #[command(hide = true)]
+    DoorsClient(worker::WorkerArguments),
     /// Measure lock requests per second of one shard, and the cost of a cached lock in a client.
     LocksRate(locks_rate::LocksRateArguments),
 }
@@ -35,6 +41,8 @@ pub(crate) fn run(command: BenchCommand) -> Result<(), Failure> {
     match command {
         BenchCommand::Ior(arguments) => coordinator::run(&arguments),
         BenchCommand::IorClient(arguments) => worker::run(&arguments),
+        BenchCommand::Doors(arguments) => doors::run(&arguments),
+        BenchCommand::DoorsClient(arguments) => doors::run_client(&arguments),
         BenchCommand::LocksRate(arguments) => locks_rate::run(&arguments),
     }
 }

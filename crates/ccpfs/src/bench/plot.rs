@@ -13,7 +13,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use std::path::Path;
 
 /// Colours that are told apart with any kind of sight (Okabe and Ito), also in grey.
-const COLOURS: [RGBColor; 7] = [
+pub(crate) const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
     RGBColor(0, 158, 115),
@@ -23,26 +23,27 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(120, 120, 120),
 ];
 const FONT: &str = "DejaVu Sans, Arial, sans-serif";
-const BAR_PIXELS: usize = 46;
-const PANEL_PIXELS: u32 = 330;
-const LEGEND_PIXELS: u32 = 64;
+pub(crate) const BAR_PIXELS: usize = 46;
+pub(crate) const PANEL_PIXELS: u32 = 330;
+pub(crate) const LEGEND_PIXELS: u32 = 64;
 
-type Panel<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+/// A part of a figure.
+pub(crate) type Panel<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
 /// One bar: height, and how far the rounds spread.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Bar {
-    middle: f64,
-    least: f64,
-    most: f64,
+pub(crate) struct Bar {
+    pub(crate) middle: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
 }
 
 /// Bars of one case, one per contender; `None` where nothing was measured.
 #[derive(Clone, Debug, PartialEq)]
-struct Group {
-    label: String,
-    bars: Vec<Option<Bar>>,
+pub(crate) struct Group {
+    pub(crate) label: String,
+    pub(crate) bars: Vec<Option<Bar>>,
 }
 
 /// What a panel shows of a line of the table.
@@ -117,13 +118,16 @@ pub(crate) fn draw(path: &Path, plan: &Plan, lines: &[Summary]) -> Result<(), Fa
     drawn.context(|| format!("cannot draw {}", path.display()))
 }
 
-type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+/// Whether drawing worked.
+pub(crate) type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-fn text(pixels: u32, horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
+/// A style of black text.
+pub(crate) fn text(pixels: u32, horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
     (FONT, pixels).into_font().color(&BLACK).pos(Pos::new(horizontal, vertical))
 }
 
-fn pixels(value: usize) -> i32 {
+/// A number of pixels.
+pub(crate) fn pixels(value: usize) -> i32 {
     i32::try_from(value).unwrap_or(i32::MAX)
 }
 
@@ -133,10 +137,15 @@ fn legend(area: &Panel<'_>, plan: &Plan) -> Drawn {
     let counts = [(plan.clients, "client"), (plan.servers, "server"), (plan.rounds, "round")]
         .map(|(count, noun)| counted(u64::from(count), noun));
     let title = format!("ccPFS: {}, {}{limit}; medians of {}", counts[0], counts[1], counts[2]);
-    area.draw(&Text::new(title, (16, 10), text(16, HPos::Left, VPos::Top)))?;
+    let names: Vec<String> = plan.contenders.iter().map(super::plan::Contender::name).collect();
+    key(area, &title, &names)
+}
+
+/// A title, and which colour is whose.
+pub(crate) fn key(area: &Panel<'_>, title: &str, names: &[String]) -> Drawn {
+    area.draw(&Text::new(title.to_owned(), (16, 10), text(16, HPos::Left, VPos::Top)))?;
     let mut left = 16;
-    for (place, contender) in plan.contenders.iter().enumerate() {
-        let name = contender.name();
+    for (place, name) in names.iter().enumerate() {
         let colour = COLOURS[place % COLOURS.len()];
         area.draw(&Rectangle::new([(left, 38), (left + 14, 52)], colour.filled()))?;
         area.draw(&Text::new(name.clone(), (left + 20, 45), text(14, HPos::Left, VPos::Center)))?;
@@ -145,7 +154,8 @@ fn legend(area: &Panel<'_>, plan: &Plan) -> Drawn {
     Ok(())
 }
 
-fn panel(area: &Panel<'_>, title: &str, groups: &[Group]) -> Drawn {
+/// Groups of bars over one axis.
+pub(crate) fn panel(area: &Panel<'_>, title: &str, groups: &[Group]) -> Drawn {
     let bars = groups.iter().flat_map(|group| group.bars.iter().flatten());
     let highest = bars.map(|bar| bar.most).fold(1.0, f64::max);
     let count = f64::from(pixels(groups.len().max(1)));

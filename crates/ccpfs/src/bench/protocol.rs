@@ -72,9 +72,9 @@ pub(crate) enum Step {
 
 /// A step, and when it begins: a barrier that lets nobody go earlier than the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct Order<S> {
     /// What to do.
-    pub(crate) step: Step,
+    pub(crate) step: S,
     /// When, by this machine's monotonic clock.
     pub(crate) at_ns: u64,
 }

@@ -22,7 +22,7 @@ const HEADERS: [&str; 14] = [
 ];
 
 /// A number with as many digits as it needs to be read.
-fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     if value >= 100.0 {
         format!("{value:.0}")
     } else if value >= 10.0 {
@@ -32,7 +32,8 @@ fn number(value: f64) -> String {
     }
 }
 
-fn mib(bytes_per_second: f64) -> String {
+/// Bytes per second as MiB/s.
+pub(crate) fn mib(bytes_per_second: f64) -> String {
     number(bytes_per_second / f64::from(1 << 20))
 }
 
@@ -112,9 +113,7 @@ pub(crate) fn render(plan: &Plan, lines: &[Summary]) -> String {
         headers.push("writes/s".to_owned());
     }
     let rows: Vec<Vec<String>> = lines.iter().map(|line| cells(plan, line)).collect();
-    let widths: Vec<usize> = (0..headers.len())
-        .map(|at| rows.iter().chain([&headers]).map(|row| row[at].len()).max().unwrap_or(0))
-        .collect();
+    let widths = widths(&headers, &rows);
     let mut text = format!("{}\n\n{}\n", heading(plan), align(&headers, &widths));
     let mut before: Option<&Summary> = None;
     for (line, row) in lines.iter().zip(&rows) {
@@ -132,8 +131,14 @@ fn same_case(a: &Summary, b: &Summary) -> bool {
     (&a.pattern, a.mode, a.transfer_bytes, a.stripes) == (&b.pattern, b.mode, b.transfer_bytes, b.stripes)
 }
 
+/// The widest cell of each column.
+pub(crate) fn widths(headers: &[String], rows: &[Vec<String>]) -> Vec<usize> {
+    let width = |at: usize| rows.iter().map(|row| row[at].len()).max().unwrap_or(0);
+    headers.iter().enumerate().map(|(at, header)| header.len().max(width(at))).collect()
+}
+
 /// Texts to the left, numbers to the right.
-fn align(row: &[String], widths: &[usize]) -> String {
+pub(crate) fn align(row: &[String], widths: &[usize]) -> String {
     let cells = row.iter().zip(widths).enumerate().map(|(at, (cell, width))| {
         if at < 2 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
     });

@@ -19,7 +19,7 @@ const WRONG_PARTS_MAX: usize = 8;
 pub(crate) struct WorkerArguments {
     /// End when this process ends.
     #[arg(long, value_name = "PID")]
-    parent: u32,
+    pub(crate) parent: u32,
 }
 
 /// A client process between two steps.
@@ -46,7 +46,8 @@ pub(crate) fn run(arguments: &WorkerArguments) -> Result<(), Failure> {
     tell(&Event::Ready)?;
     for line in lines {
         let line = line.context(|| "cannot read a step".to_owned())?;
-        let Order { step, at_ns } = serde_json::from_str(&line).context(|| "malformed step".to_owned())?;
+        let Order::<Step> { step, at_ns } =
+            serde_json::from_str(&line).context(|| "malformed step".to_owned())?;
         if step == Step::Quit {
             break;
         }
@@ -62,7 +63,8 @@ pub(crate) fn run(arguments: &WorkerArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-fn tell(event: &Event) -> Result<(), Failure> {
+/// Answers the coordinator.
+pub(crate) fn tell(event: &Event) -> Result<(), Failure> {
     let failed = || "cannot answer the coordinator".to_owned();
     let line = serde_json::to_string(event).context(failed)?;
     let mut output = std::io::stdout().lock();
