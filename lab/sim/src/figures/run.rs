@@ -376,3 +376,25 @@ fn note(outcomes: &Mutex<Result<Outcomes, String>>, key: &str, outcome: Result<O
         (Ok(_) | Err(_), Err(_)) => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_are_known_from_a_file_are_not_simulated_again() {
+        let spec =
+            |clients| Spec::new(policy("seqdlm"), Pattern::Strided { block: 4096, writes: 2 }, clients);
+        let first = run_all(&[spec(2), spec(2)], &Outcomes::default(), 2, &|_| ()).unwrap();
+        assert_eq!(first.of(&spec(2)).calls, 4);
+        let known: Outcomes = serde_json::from_str(&serde_json::to_string(&first).unwrap()).unwrap();
+        let simulated = AtomicUsize::new(0);
+        let count = |step: Step| {
+            assert_eq!(step.of, 1);
+            simulated.fetch_add(1, Ordering::Relaxed);
+        };
+        let both = run_all(&[spec(2), spec(3)], &known, 2, &count).unwrap();
+        assert_eq!(simulated.load(Ordering::Relaxed), 1);
+        assert_eq!((both.of(&spec(2)), both.of(&spec(3)).calls), (known.of(&spec(2)), 6));
+    }
+}
