@@ -181,6 +181,7 @@ impl Session<'_> {
         let crew = &mut party.crew;
         let write = Phase::of(&crew.lead(&run.all(&DoorStep::Write), "write")?).seconds;
         let finish = Phase::of(&crew.lead(&run.all(&DoorStep::Finish), "sync")?).seconds;
+        check_kind(self.stage, party.door, &run)?;
         let (read, reread, verified) = read(crew, &run)?;
         let remove = |rank: usize| (rank, DoorStep::Remove { path: run.paths[rank].clone() });
         let first = (0..run.processes()).filter(|rank| run.is_first(*rank));
@@ -255,6 +256,28 @@ impl Session<'_> {
         self.bar.inc(1);
         Ok(())
     }
+}
+
+/// Whether the files are what the door stands for: behind those of ccPFS there is a stub, behind the others the data.
+fn check_kind(stage: &Stage, door: Door, run: &DataRun<'_>) -> Result<(), Failure> {
+    let ends = run.spans.iter().map(|span| span.offset(span.count - 1) + span.transfer_bytes);
+    let bytes = ends.max().unwrap_or(0);
+    let wanted = match door {
+        Door::Capi | Door::Preload | Door::Mount => false,
+        Door::Passthrough | Door::Plain => true,
+    };
+    for path in &run.paths {
+        let path = stage.namespace_folder(door).join(path.file_name().unwrap_or_default());
+        let found = std::fs::symlink_metadata(&path).context(|| path.display().to_string())?;
+        if (found.len() == bytes) != wanted {
+            let (path, door) = (path.display(), door.name());
+            return Err(Failure::new(format!(
+                "{path} is not what '{door}' is to measure: {} bytes",
+                found.len()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Other processes read everything twice, and once more to compare.

@@ -7,6 +7,8 @@ use crate::bench::environment::{ServerPlan, ServerSet, temporary};
 use crate::cluster::servers::{log_tail, without_own_settings};
 use crate::failure::{Context, Failure};
 use crate::sys::{self, Signal};
+use crate::{bare, exec};
+use ccpfs_config::CONFIG_VARIABLE;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -115,8 +117,9 @@ impl Stage {
         let call = |rank: u32| -> Result<(Command, DoorJob), Failure> {
             let mut command = this_program()?;
             if door == Door::Preload {
-                let binary = command.get_program().to_owned();
-                command.args(["exec", "--config"]).arg(config).arg("--").arg(binary);
+                // As `ccpfs exec` does it; and this command is not to begin anew without the library.
+                command.env("LD_PRELOAD", installed(exec::LIBRARY)?).env(CONFIG_VARIABLE, config);
+                command.env(bare::SWITCH_VARIABLE, "off");
             }
             command.args(["bench", "doors-client", "--parent"]).arg(std::process::id().to_string());
             command.envs(plan.settings.iter().cloned());
