@@ -14,9 +14,12 @@ const CONFIGURATION: &str = "[features]\nposix_fallocate = {}\nrename_ctime = {}
 struct Verdict {
     failed: BTreeSet<String>,
     passed: BTreeSet<String>,
+    /// Lines about those that failed.
+    said: String,
 }
 
-fn run(world: &World, door: Door) -> Option<Verdict> {
+/// Runs the cases of these names, or all.
+fn run(world: &World, door: Door, names: &BTreeSet<String>) -> Option<Verdict> {
     let name = format!("pjdfstest on {door:?}");
     let Some(suite) = tool("pjdfstest") else {
         skip(&name, "pjdfstest is not installed: scripts/install-tools.sh");
@@ -37,6 +40,7 @@ fn run(world: &World, door: Door) -> Option<Verdict> {
     std::fs::set_permissions(&root, std::fs::Permissions::from_mode(0o777)).unwrap();
     let mut command = world.command(door, &suite);
     command.arg("-c").arg(&settings).arg("-p").arg(&root);
+    command.args(names);
     let output = finish(&mut command);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(said.contains("Summary:"), "{}", described(&output));
@@ -47,17 +51,26 @@ fn run(world: &World, door: Door) -> Option<Verdict> {
     let (failed, passed) = (results("FAILED"), results(" ok"));
     let summary = said.lines().find(|line| line.starts_with("Summary:")).unwrap_or_default();
     assert!(summary.contains(&format!("Summary: {} failed", failed.len())), "{summary}, read as {failed:?}");
-    Some(Verdict { failed, passed })
+    let about = said.lines().filter(|line| line.ends_with("FAILED") || line.starts_with('\t'));
+    let said = about.collect::<Vec<_>>().join("\n");
+    Some(Verdict { failed, passed, said })
 }
 
 fn compare_with_local(door: Door) {
     let world = World::start(&Settings::default());
-    let Some(local) = run(&world, Door::Plain) else { return };
-    let Some(ours) = run(&world, door) else { return };
+    let Some(local) = run(&world, Door::Plain, &BTreeSet::new()) else { return };
+    // Functions of a library read their arguments in the program, so that a pointer to nowhere is its end; a path to which
+    // the place of the namespace is added may become too long; and the kernel does not know that a program runs whose file it
+    // has been given as a copy (S19).
+    let beyond = ["::efault", "::enametoolong_path", "::etxtbsy"];
+    let is_beyond = |name: &str| door == Door::Preload && beyond.iter().any(|part| name.contains(part));
+    let names = local.passed.iter().filter(|name| !is_beyond(name)).cloned().collect();
+    let Some(ours) = run(&world, door, &names) else { return };
     let more: Vec<&String> = ours.failed.difference(&local.failed).collect();
-    assert!(more.is_empty(), "{} fail here and not on the local file system: {more:#?}", more.len());
+    let said = &ours.said;
+    assert!(more.is_empty(), "{} fail here and not on the local file system: {more:#?}\n{said}", more.len());
     // The C library knows by the type of a file system how many links there may be, and ccPFS is none that it knows.
-    let skipped = local.passed.difference(&ours.passed).filter(|name| *name != "link::link_count_max");
+    let skipped = names.difference(&ours.passed).filter(|name| *name != "link::link_count_max");
     let skipped: Vec<&String> = skipped.collect();
     assert!(skipped.is_empty(), "skipped here and not on the local file system: {skipped:#?}");
 }
