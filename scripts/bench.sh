@@ -2,7 +2,7 @@
 # The body of `make bench`: the figures this project promises, one after the other, into target/bench.
 #
 #   scripts/bench.sh             all of them
-#   scripts/bench.sh NAME...     some of them: safety overlap contention stripes ceiling flush modes locks
+#   scripts/bench.sh NAME...     some of them: safety overlap contention stripes ceiling flush modes locks doors
 #
 # Each figure leaves NAME.txt (the table), NAME.json and NAME.svg. Bandwidths are comparable inside one run only.
 set -euo pipefail
@@ -86,7 +86,15 @@ locks() {
     cargo run --quiet --release -p ccpfs-dlm --example lock_hit | tee -a "$out/locks.txt"
 }
 
-all=(safety overlap contention stripes ceiling flush modes locks)
+# The same programs through the C interface, the preload library and the mount, beside the local file system and a
+# pass-through of it: bandwidths, and rates of names.
+doors() {
+    printf '\n== doors: ccpfs bench doors\n\n'
+    "$ccpfs" bench doors --rounds "$rounds" --json "$out/doors.json" --plot "$out/doors.svg" </dev/null |
+        tee "$out/doors.txt"
+}
+
+all=(safety overlap contention stripes ceiling flush modes locks doors)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name in "$@"; do
     case " ${all[*]} " in
