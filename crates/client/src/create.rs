@@ -67,7 +67,9 @@ impl Client {
             ));
         }
         self.inner.note_orphan(fresh.record);
-        Ok(self.begin_fresh(fresh, place, options)?.0)
+        let (file, shared) = self.begin_fresh(fresh, place, options);
+        self.inner.enter_fresh(&shared, &file);
+        Ok(file)
     }
 
     /// Gives a file of [`Client::temporary_at`] a name.
@@ -91,14 +93,11 @@ impl Client {
         let state = if options.write { StubState::NEW } else { StubState::Sealed(Contents::NOTHING) };
         let fresh = self.inner.fresh(place, options, state, 0)?;
         let temporary = fresh.temporary.clone();
-        let (file, shared) = self.begin_fresh(fresh, place, options)?;
+        let (file, shared) = self.begin_fresh(fresh, place, options);
         let fail = |e| namespace_error("create", &place.path(), e);
         match link(file.stub(), temporary.as_deref(), place) {
             Ok(()) => {
-                // The change time is that of the link.
-                if let Ok(found) = sys::stat(file.stub()) {
-                    shared.raise_floor(sys::changed_ns(&found));
-                }
+                self.inner.enter_fresh(&shared, &file);
                 Ok(Some(file))
             }
             // Dropped, it is a file without a name that nobody has written.
@@ -108,38 +107,41 @@ impl Client {
     }
 
     /// The first handle of a file that nobody else can have found.
-    fn begin_fresh(
-        &self,
-        fresh: Fresh,
-        place: Place<'_>,
-        options: &OpenOptions,
-    ) -> Result<(File, Arc<FileShared>), FsError> {
+    fn begin_fresh(&self, fresh: Fresh, place: Place<'_>, options: &OpenOptions) -> (File, Arc<FileShared>) {
         let inner = &self.inner;
         let stub = Arc::new(fresh.stub);
-        let found = sys::stat(stub.as_fd()).map_err(|e| namespace_error("create", &place.path(), e))?;
         let shared = inner.open_file(fresh.record);
         {
             let mut opened = shared.opened();
             let file = shared.stub.file;
-            inner.opens.hold(file, Byte::Open);
             opened.stub = Some(Arc::clone(&stub));
             opened.writer = Some(Arc::clone(&stub));
-            opened.inode = inode_of(&found);
-            inner.enter_inode(opened.inode, &shared);
             if options.write {
-                opened.watched = inner.opens.hold(file, Byte::Writing);
+                opened.watched = inner.opens.hold_both(file);
                 opened.writing = true;
                 opened.writers = 1;
                 opened.before = Some(Contents::NOTHING);
+            } else {
+                inner.opens.hold(file, Byte::Open);
             }
-            shared.raise_floor(sys::changed_ns(&found));
         }
         let access = Access { read: options.read, write: options.write, append: options.append };
-        Ok((File::new(self, Arc::clone(&shared), stub, &place.path(), access), shared))
+        (File::new(self, Arc::clone(&shared), stub, &place.path(), access), shared)
     }
 }
 
 impl ClientInner {
+    /// After a file that was made has its name, or will have none for now: what the system says of it is true from here on.
+    fn enter_fresh(&self, shared: &Arc<FileShared>, file: &File) {
+        // Who looks at it by another descriptor finds it by its record.
+        let Ok(found) = sys::stat(file.stub()) else { return };
+        let mut opened = shared.opened();
+        opened.inode = inode_of(&found);
+        self.enter_inode(opened.inode, shared);
+        // The change time is that of the link.
+        shared.raise_floor(sys::changed_ns(&found));
+    }
+
     /// A complete stub without the name that it will have.
     fn fresh(
         &self,

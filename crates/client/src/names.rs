@@ -53,6 +53,8 @@ enum Attempt {
     Open(File),
     /// There is nothing of that name.
     Nothing(FsError),
+    /// The name is a symbolic link that leads to nothing.
+    Dangling(FsError),
     /// It has lost its name meanwhile.
     Gone,
 }
@@ -75,16 +77,15 @@ impl Client {
             match self.open_existing(place, options)? {
                 Attempt::Open(file) => return Ok(file),
                 Attempt::Gone => continue,
-                Attempt::Nothing(error) if !options.create => return Err(error),
-                Attempt::Nothing(_) => {}
-            }
-            // A dangling link: the file is created where it points to, as open(2) does.
-            if let Ok(target) = sys::read_link(place) {
-                if options.no_follow || links >= LINKS_MAX {
-                    return Err(fail(libc::ELOOP));
+                Attempt::Nothing(error) | Attempt::Dangling(error) if !options.create => return Err(error),
+                Attempt::Dangling(_) if links >= LINKS_MAX => return Err(fail(libc::ELOOP)),
+                // The file is created where the link points to, as open(2) does.
+                Attempt::Dangling(_) => {
+                    let Ok(target) = sys::read_link(place) else { continue };
+                    let target = beside(place, &target);
+                    return self.open_following(Place { dir: place.dir, name: &target }, options, links + 1);
                 }
-                let target = beside(place, &target);
-                return self.open_following(Place { dir: place.dir, name: &target }, options, links + 1);
+                Attempt::Nothing(_) => {}
             }
             if let Some(file) = self.create_open(place, options)? {
                 return Ok(file);
@@ -96,13 +97,13 @@ impl Client {
     fn open_existing(&self, place: Place<'_>, options: &OpenOptions) -> Result<Attempt, FsError> {
         let path = place.path();
         let fail = |e| namespace_error("open", &path, e);
-        let follow = if options.no_follow { libc::AT_SYMLINK_NOFOLLOW } else { 0 };
-        let named = match sys::stat_at(place, follow) {
+        let named = match look_up(place, options.no_follow) {
             Ok(named) => named,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err((error, true)) => return Ok(Attempt::Dangling(fail(error))),
+            Err((error, false)) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Attempt::Nothing(fail(error)));
             }
-            Err(error) => return Err(fail(error)),
+            Err((error, false)) => return Err(fail(error)),
         };
         refuse_others(&named, &path)?;
         let found = match self.inner.known(inode_of(&named)) {
@@ -290,6 +291,18 @@ fn reopen(stub: BorrowedFd<'_>, access: Access) -> io::Result<(std::fs::File, bo
         Err(error) if denied(&error) => stub.try_clone_to_owned().map(|fd| (fd.into(), false)),
         other => other.map(|file| (file, false)),
     }
+}
+
+/// What a name leads to. With an error: whether the name is a link that leads to nothing.
+fn look_up(place: Place<'_>, no_follow: bool) -> Result<libc::stat, (io::Error, bool)> {
+    let named = sys::stat_at(place, libc::AT_SYMLINK_NOFOLLOW).map_err(|error| (error, false))?;
+    if named.st_mode & libc::S_IFMT != libc::S_IFLNK || no_follow {
+        return Ok(named);
+    }
+    sys::stat_at(place, 0).map_err(|error| {
+        let leads_nowhere = error.kind() == io::ErrorKind::NotFound;
+        (error, leads_nowhere)
+    })
 }
 
 /// Refuses what cannot be a stub: directories by their own error, everything else as an ordinary file.

@@ -97,17 +97,27 @@ impl Opens {
 
     /// Holds a byte together with others; waits for whoever has it alone. False if it cannot be locked here.
     pub(crate) fn hold(&self, file: FileId, byte: Byte) -> bool {
-        let Some((registry, shelf, position)) = self.place(file, byte) else { return false };
+        self.hold_some(file, byte, 1)
+    }
+
+    /// Holds OPEN and WRITING of a file, as [`Opens::hold`] does with one.
+    pub(crate) fn hold_both(&self, file: FileId) -> bool {
+        self.hold_some(file, Byte::Open, 2)
+    }
+
+    /// Holds `count` bytes from `first` on.
+    fn hold_some(&self, file: FileId, first: Byte, count: i64) -> bool {
+        let Some((registry, shelf, position)) = self.place(file, first) else { return false };
         loop {
             let Ok(mine) = shelf.mine(registry, file) else { return false };
-            if let Err(error) = lock(&mine, libc::F_OFD_SETLKW, libc::F_RDLCK, position) {
+            if let Err(error) = lock_some(&mine, libc::F_OFD_SETLKW, libc::F_RDLCK, (position, count)) {
                 tracing::debug!(%error, "a file cannot be registered as open");
                 return false;
             }
             let mut state = shelf.state.lock().expect("no code panics under this lock");
             // A fork may have put another description in its place meanwhile.
             if state.mine.as_ref().is_some_and(|current| Arc::ptr_eq(current, &mine)) {
-                state.held.insert(position);
+                state.held.extend(position..position + count);
                 return true;
             }
         }
@@ -125,6 +135,23 @@ impl Opens {
         }
     }
 
+    /// Lets go of a byte that this client holds, and takes it alone if nobody else has it.
+    pub(crate) fn let_go_or_alone(&self, file: FileId, byte: Byte) -> Option<Alone> {
+        let (_, shelf, position) = self.place(file, byte)?;
+        let mine = {
+            let mut state = shelf.state.lock().expect("no code panics under this lock");
+            if state.held.remove(&position) { state.mine.clone() } else { None }
+        };
+        if let Some(mine) = mine {
+            if lock(&mine, libc::F_OFD_SETLK, libc::F_WRLCK, position).is_ok() {
+                return Some(Alone { trial: mine, position });
+            }
+            // Others have it. Two who let go at once must not both fail: so first let go, then try again.
+            drop(Alone { trial: mine, position });
+        }
+        self.alone(file, byte)
+    }
+
     /// Takes a byte alone if nobody has it, this client included. Whoever wants to hold it waits until the answer is dropped.
     pub(crate) fn alone(&self, file: FileId, byte: Byte) -> Option<Alone> {
         let (registry, shelf, position) = self.place(file, byte)?;
@@ -138,7 +165,7 @@ impl Opens {
         let (registry, shelf, position) = self.place(file, byte)?;
         let trial = shelf.trial(registry, file).ok()?;
         // Only asks: being alone for a moment would keep those who close their last handle from it.
-        let mut wanted = wanted(libc::F_WRLCK, position);
+        let mut wanted = wanted(libc::F_WRLCK, (position, 1));
         // SAFETY: an open descriptor and our own structure, which is the kernel's on 64-bit systems.
         let done =
             unsafe { libc::syscall(libc::SYS_fcntl, trial.as_raw_fd(), libc::F_OFD_GETLK, &raw mut wanted) };
@@ -252,20 +279,25 @@ fn position(file: FileId, byte: Byte) -> i64 {
     i64::try_from(place).expect("62 bits")
 }
 
-/// One byte, to be locked so.
-fn wanted(kind: c_int, position: i64) -> libc::flock {
+/// So many bytes from a position on, to be locked so.
+fn wanted(kind: c_int, (position, count): (i64, i64)) -> libc::flock {
     // SAFETY: all zeros is a valid structure.
     let mut wanted: libc::flock = unsafe { std::mem::zeroed() };
     wanted.l_type = libc::c_short::try_from(kind).expect("a small number");
     wanted.l_whence = libc::c_short::try_from(libc::SEEK_SET).expect("a small number");
     wanted.l_start = position;
-    wanted.l_len = 1;
+    wanted.l_len = count;
     wanted
 }
 
 /// Locks or unlocks one byte; waits through signals.
 fn lock(file: &File, command: c_int, kind: c_int, position: i64) -> io::Result<()> {
-    let mut wanted = wanted(kind, position);
+    lock_some(file, command, kind, (position, 1))
+}
+
+/// Locks or unlocks so many bytes from a position on; waits through signals.
+fn lock_some(file: &File, command: c_int, kind: c_int, bytes: (i64, i64)) -> io::Result<()> {
+    let mut wanted = wanted(kind, bytes);
     loop {
         // SAFETY: an open descriptor and our own structure, which is the kernel's on 64-bit systems.
         let done = unsafe { libc::syscall(libc::SYS_fcntl, file.as_raw_fd(), command, &raw mut wanted) };

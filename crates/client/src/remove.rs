@@ -23,6 +23,8 @@ struct Victim<'a> {
     client: &'a ClientInner,
     record: Stub,
     stub: Arc<File>,
+    /// Somebody has it open.
+    is_open: bool,
     /// It was noted among the orphans.
     noted: bool,
 }
@@ -127,7 +129,7 @@ impl Client {
     /// # Errors
     /// When a server cannot be told.
     pub fn remove_orphan(&self, record: Stub) -> Result<bool, FsError> {
-        self.inner.remove_if_alone(record, None)
+        self.inner.remove_if_alone(record, None, true)
     }
 }
 
@@ -148,7 +150,10 @@ impl Victim<'_> {
     /// The name is gone, or it could not be taken away. Others may have taken further ones meanwhile.
     fn finish(self) -> Result<(), FsError> {
         if self.client.is_gone(&self.stub, self.record.file) {
-            return self.client.remove_file(self.record, &self.stub);
+            // Whoever notes a file that somebody has open looks after the note.
+            let may_be_noted = self.is_open || self.client.nfs;
+            let stub = Some(self.stub.as_ref());
+            return self.client.remove_if_alone(self.record, stub, may_be_noted).map(drop);
         }
         if self.noted {
             self.client.forget_orphan(self.record.file);
@@ -175,7 +180,7 @@ impl ClientInner {
         // Only asked: to be alone for a moment would keep the last handle from removing the data.
         let is_open = self.opens.is_held(record.file, Byte::Open) == Some(true);
         let noted = is_open && found.st_nlink == 1 && self.note_orphan(record);
-        Some(Victim { client: self, record, stub, noted })
+        Some(Victim { client: self, record, stub, is_open, noted })
     }
 
     /// Settles the times of what a name leads to; says which inode it is.
@@ -203,10 +208,15 @@ impl ClientInner {
 
     /// Removes the data of a file that has no name, unless somebody else has it open and will do so.
     pub(crate) fn remove_file(&self, record: Stub, stub: &File) -> Result<(), FsError> {
-        self.remove_if_alone(record, Some(stub)).map(drop)
+        self.remove_if_alone(record, Some(stub), true).map(drop)
     }
 
-    fn remove_if_alone(&self, record: Stub, stub: Option<&File>) -> Result<bool, FsError> {
+    fn remove_if_alone(
+        &self,
+        record: Stub,
+        stub: Option<&File>,
+        may_be_noted: bool,
+    ) -> Result<bool, FsError> {
         let alone = self.opens.alone(record.file, Byte::Open);
         let shared = self.peek_file(record);
         if shared.handles() > 0 || (alone.is_none() && self.opens.is_there()) {
@@ -221,7 +231,9 @@ impl ClientInner {
         } else {
             shared.destroy(self)?;
         }
-        self.forget_orphan(record.file);
+        if may_be_noted {
+            self.forget_orphan(record.file);
+        }
         Ok(true)
     }
 

@@ -68,13 +68,13 @@ impl ClientInner {
         }
         opened.writing = false;
         let before = opened.before.take();
-        self.opens.let_go(shared.stub.file, Byte::Writing);
         let sealed = self.seal(shared, opened, before);
         if let Err(error) = sealed {
             tracing::debug!(%error, "a file stays unsealed: sizes will be asked for");
         }
     }
 
+    /// Lets go of WRITING; who was the last to have it says in the stub what there is.
     fn seal(
         &self,
         shared: &FileShared,
@@ -82,16 +82,15 @@ impl ClientInner {
         before: Option<Contents>,
     ) -> Result<(), FsError> {
         let failed = |error| crate::directory::namespace_error("seal", std::path::Path::new(""), error);
-        let Some(stub) = opened.stub.clone() else { return Ok(()) };
-        if !opened.watched {
-            self.note_written(shared, &stub);
+        let Some(stub) = opened.stub.clone().filter(|_| opened.watched) else {
+            self.opens.let_go(shared.stub.file, Byte::Writing);
+            if let Some(stub) = &opened.stub {
+                self.note_written(shared, stub);
+            }
             return Ok(());
-        }
-        // Another writer will do it.
-        let Some(_alone) = self.opens.alone(shared.stub.file, Byte::Writing) else { return Ok(()) };
-        if sys::stat(stub.as_fd()).map_err(failed)?.st_nlink == 0 {
-            return Ok(());
-        }
+        };
+        // Otherwise another writer will do it.
+        let Some(_alone) = self.opens.let_go_or_alone(shared.stub.file, Byte::Writing) else { return Ok(()) };
         let Some(record) = crate::directory::record(stub.as_fd()).map_err(failed)? else { return Ok(()) };
         let StubState::Unsealed { sole, .. } = record.state else { return Ok(()) };
         let before = before.filter(|_| sole);
@@ -99,6 +98,9 @@ impl ClientInner {
         let (contents, modified_ns) = match before {
             Some(before) if !shared.written.load(Ordering::SeqCst) => (before, None),
             Some(_) | None => {
+                if sys::stat(stub.as_fd()).map_err(failed)?.st_nlink == 0 {
+                    return Ok(());
+                }
                 let data = shared.attributes(self)?;
                 let blocks = data.stored_bytes.div_ceil(BLOCK_BYTES);
                 // Who has been alone knows when; the servers know when they stored it.
