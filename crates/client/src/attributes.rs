@@ -21,6 +21,7 @@ const SETTLED_NS: i64 = 2_000_000_000;
 
 /// A stub that was looked at.
 pub(crate) struct Looked {
+    /// Read since the caller asked.
     pub(crate) record: Stub,
     /// Open for reading at least.
     pub(crate) stub: Arc<File>,
@@ -43,8 +44,10 @@ impl Client {
         if !may_be_stub(&found) {
             return Ok(found);
         }
-        if let Some((shared, stub)) = self.inner.known(inode_of(&found)) {
-            self.inner.complete(&Looked { record: shared.stub, stub }, &mut found)?;
+        if let Some((_, stub)) = self.inner.known(inode_of(&found)) {
+            if let Some(record) = self.inner.read_if_stub(stub.as_fd(), &place.path())? {
+                self.inner.complete(&Looked { record, stub }, &mut found)?;
+            }
             return Ok(found);
         }
         let follow = if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
@@ -142,11 +145,8 @@ impl ClientInner {
     /// What the record says, and the attributes of the stub at the same moment.
     fn read_settled(&self, looked: &Looked) -> io::Result<(StubState, libc::stat)> {
         let stub = looked.stub.as_fd();
-        let both = || -> io::Result<(StubState, libc::stat)> {
-            let state = record(stub)?.map_or(StubState::Unwatched, |record| record.state);
-            Ok((state, sys::stat(stub)?))
-        };
-        let (state, found) = both()?;
+        // The record was read before.
+        let (state, found) = (looked.record.state, sys::stat(stub)?);
         let age_ns = crate::times::now_ns().saturating_sub(sys::changed_ns(&found));
         let StubState::Sealed(_) = state else { return Ok((state, found)) };
         if age_ns.abs() > SETTLED_NS {
@@ -154,7 +154,8 @@ impl ClientInner {
         }
         // Somebody may be between writing the record and setting the times.
         let _turn = self.opens.record(looked.record.file, true);
-        both()
+        let state = record(stub)?.map_or(StubState::Unwatched, |record| record.state);
+        Ok((state, sys::stat(stub)?))
     }
 }
 
