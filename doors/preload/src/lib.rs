@@ -44,5 +44,6 @@ mod reply;
 mod session;
 mod spawn;
 mod stdio;
+mod strings;
 mod table;
 mod translate;

@@ -2,6 +2,7 @@
 
 use crate::inside;
 use crate::open_file::{AttachError, OpenFile, attach};
+use crate::paths::Place;
 use crate::real::{self, checked};
 use crate::reply::{Errno, reply};
 use crate::session::{self, Settings};
@@ -147,7 +148,7 @@ fn open_in_namespace(at: c_int, path: &CStr, flags: c_int, mode: mode_t, links: 
                     if flags & libc::O_NOFOLLOW != 0 || links >= LINKS_MAX {
                         return Err(libc::ELOOP);
                     }
-                    return open_in_namespace(libc::AT_FDCWD, &target, flags, mode, links + 1);
+                    return open_in_namespace(at, &target, flags, mode, links + 1);
                 }
                 match make_file(at, path, flags, mode) {
                     Err(libc::EEXIST) if !exclusive => {}
@@ -177,9 +178,8 @@ fn options(flags: c_int, mode: mode_t) -> OpenOptions {
 fn make_file(at: c_int, path: &CStr, flags: c_int, mode: mode_t) -> Result<c_int, Errno> {
     let client = session::client()?;
     let options = OpenOptions { create: true, exclusive: true, ..options(flags, mode) };
-    // SAFETY: the program keeps the directory open during the call, or it is the working directory.
-    let folder = unsafe { BorrowedFd::borrow_raw(at) };
-    let file = client.open_at(folder, path, &options).map_err(|e| session::failed(&e))?;
+    let place = Place::of(at, path)?;
+    let file = client.open_at(place.folder(), place.name(), &options).map_err(|e| session::failed(&e))?;
     descriptor_of(file, flags, Some((at, path)))
 }
 

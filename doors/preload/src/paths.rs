@@ -4,9 +4,8 @@ use crate::real;
 use crate::reply::Errno;
 use crate::session::{self, Settings};
 use libc::{AT_FDCWD, c_int};
-use std::ffi::{CStr, CString, OsString};
-use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::ffi::{CStr, CString};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// What is known of the working directory.
@@ -66,26 +65,72 @@ pub(crate) fn absolute(at: c_int, path: &CStr) -> Result<CString, Errno> {
     CString::new(full).map_err(|_| libc::EINVAL)
 }
 
-/// As [`absolute`], for Rust.
-///
-/// # Errors
-/// As [`absolute`].
-pub(crate) fn absolute_path(at: c_int, path: &CStr) -> Result<PathBuf, Errno> {
-    Ok(PathBuf::from(OsString::from_vec(absolute(at, path)?.into_bytes())))
+/// Paths up to this length are passed on as they are: what the client makes of them stays shorter than the kernel takes.
+const PASSED_BYTES_MAX: usize = 3072;
+
+/// A name and the directory that it is relative to, for the client.
+pub(crate) struct Place<'a> {
+    /// `AT_FDCWD` or an open directory.
+    at: c_int,
+    name: &'a CStr,
+    /// `at` was opened for this, and ends with it.
+    is_own: bool,
 }
 
-/// The target of a symbolic link, from the root directory; `None` when `path` is no symbolic link.
-pub(crate) fn link_target(at: c_int, path: &CStr) -> Option<CString> {
-    let full = absolute(at, path).ok()?;
-    let target = read_link(&full).ok()?;
-    if target.first() == Some(&b'/') {
-        return CString::new(target).ok();
+impl<'a> Place<'a> {
+    /// The place of a path. What a program passes with an absolute path means nothing.
+    ///
+    /// # Errors
+    /// `EBADF`, `ENOENT` and so on, as the kernel says of the directory.
+    pub(crate) fn of(at: c_int, path: &'a CStr) -> Result<Place<'a>, Errno> {
+        let bytes = path.to_bytes();
+        let at = if bytes.first() == Some(&b'/') { AT_FDCWD } else { at };
+        if at < 0 && at != AT_FDCWD {
+            return Err(libc::EBADF);
+        }
+        let end = bytes.iter().rposition(|byte| *byte != b'/').unwrap_or(0);
+        let slash = bytes[..end].iter().rposition(|byte| *byte == b'/');
+        let Some(slash) = slash.filter(|_| bytes.len() > PASSED_BYTES_MAX) else {
+            return Ok(Place { at, name: path, is_own: false });
+        };
+        let folder = CString::new(&bytes[..=slash]).map_err(|_| libc::EINVAL)?;
+        let how = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        // SAFETY: the path is a string.
+        let at = real::checked(unsafe { real::openat64(at, folder.as_ptr(), how, 0) })?;
+        let name = CStr::from_bytes_with_nul(&path.to_bytes_with_nul()[slash + 1..]);
+        Ok(Place { at, name: name.expect("the end of a string"), is_own: true })
     }
-    let full = full.to_bytes();
-    let directory = full.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-    let mut joined = full[..=directory].to_vec();
-    joined.extend_from_slice(&target);
-    CString::new(joined).ok()
+
+    /// The directory.
+    pub(crate) fn folder(&self) -> BorrowedFd<'_> {
+        // SAFETY: open while this lives, by the program during its call or by this.
+        unsafe { BorrowedFd::borrow_raw(self.at) }
+    }
+
+    /// The name in it, which may have several steps.
+    pub(crate) fn name(&self) -> &'a CStr {
+        self.name
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if self.is_own {
+            real::close_plain(self.at);
+        }
+    }
+}
+
+/// The target of a symbolic link, from where `path` begins; `None` when `path` is no symbolic link.
+pub(crate) fn link_target(at: c_int, path: &CStr) -> Option<CString> {
+    let target = read_link_at(at, path).ok()?;
+    let path = path.to_bytes();
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(slash) if target.first() != Some(&b'/') => {
+            CString::new([&path[..=slash], target.as_slice()].concat()).ok()
+        }
+        _ => CString::new(target).ok(),
+    }
 }
 
 /// A path without symbolic links, `.` and `..`; `None` when it leads nowhere.
@@ -147,9 +192,13 @@ fn directory_of(at: c_int) -> Result<Vec<u8>, Errno> {
 }
 
 fn read_link(link: &CStr) -> Result<Vec<u8>, Errno> {
+    read_link_at(AT_FDCWD, link)
+}
+
+fn read_link_at(at: c_int, link: &CStr) -> Result<Vec<u8>, Errno> {
     let mut room = vec![0_u8; 4096];
     // SAFETY: the buffer has the length that is given.
-    let length = unsafe { libc::readlink(link.as_ptr(), room.as_mut_ptr().cast(), room.len()) };
+    let length = unsafe { libc::readlinkat(at, link.as_ptr(), room.as_mut_ptr().cast(), room.len()) };
     let length = usize::try_from(length).map_err(|_| real::errno())?;
     room.truncate(length);
     Ok(room)
@@ -218,6 +267,20 @@ mod tests {
         assert!(!is_below(b"/mnt/ccpfs", b"/mnt/ccpfs2/a"));
         assert!(!is_below(b"/mnt/ccpfs", b"/mnt"));
         assert!(is_below(b"", b"/anything"));
+    }
+
+    #[test]
+    fn only_the_last_step_of_a_long_path_is_passed_on_and_only_of_a_long_one() {
+        let named =
+            |path: &CStr| Place::of(AT_FDCWD, path).map(|place| (place.name().to_owned(), place.is_own));
+        assert_eq!(named(c"a/b"), Ok((c"a/b".to_owned(), false)));
+        let long = |end: &str| CString::new(format!("/{}{end}", "./".repeat(2000))).expect("no zero byte");
+        for end in ["f", "f//", "f/", "."] {
+            assert_eq!(named(&long(end)), Ok((CString::new(end).expect("no zero byte"), true)));
+        }
+        assert_eq!(named(&long("no/f")), Err(libc::ENOENT));
+        assert_eq!(Place::of(-1, c"f").map(|_| ()), Err(libc::EBADF));
+        assert!(Place::of(-1, c"/f").is_ok());
     }
 
     #[test]

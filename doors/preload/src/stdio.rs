@@ -7,7 +7,7 @@
 
 use crate::reply::Errno;
 use crate::session::Held;
-use crate::{catch, descriptors, marks, open, paths, real, table};
+use crate::{catch, descriptors, marks, open, paths, real, strings, table};
 use libc::{FILE, c_char, c_int, c_void, off_t, size_t, ssize_t};
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, CString};
@@ -246,7 +246,8 @@ pub(crate) unsafe fn open_stream(path: *const c_char, mode: *const c_char) -> *m
         return plain();
     }
     // SAFETY: as the caller promises.
-    let (name, letters) = unsafe { (CStr::from_ptr(path), CStr::from_ptr(mode)) };
+    let (name, letters) = unsafe { (strings::path(path), CStr::from_ptr(mode)) };
+    let Some(name) = name else { return plain() };
     let Some(flags) = open_flags(letters).filter(|_| open::concerns(libc::AT_FDCWD, name)) else {
         return plain();
     };

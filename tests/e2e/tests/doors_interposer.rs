@@ -164,3 +164,53 @@ print("all right")
     assert_eq!(output_of(&mut command), "all right\n");
     assert_eq!(cluster.shell("cat $NS/f"), "content and more");
 }
+
+#[test]
+fn pointers_to_nowhere_and_the_longest_paths_are_answered_as_by_the_kernel() {
+    let out = compare(
+        &two_servers(),
+        r#"
+cat > program.py << 'END'
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+room = ctypes.create_string_buffer(4096)
+def tried(name, *arguments):
+    answer = getattr(libc, name)(*arguments)
+    print(name, answer, answer != -1 or ctypes.get_errno())
+open("there", "w").write("x")
+here = ctypes.c_char_p(b"there")
+libc.mmap.restype = ctypes.c_void_p
+page = libc.mmap(None, ctypes.c_size_t(8192), 3, 0x22, -1, ctypes.c_long(0))
+libc.munmap(ctypes.c_void_p(page + 4096), ctypes.c_size_t(4096))
+ctypes.memset(page, ord("a"), 4096)
+for bad in ctypes.c_void_p(None), ctypes.c_void_p(1), ctypes.c_void_p(page + 4096), ctypes.c_void_p(page + 4000), ctypes.c_void_p(2**64 - 8):
+    tried("open", bad, 0, 0); tried("open", bad, 0o102, 0o600); tried("openat", -100, bad, 0, 0); tried("creat", bad, 0o600)
+    tried("unlink", bad); tried("unlinkat", -100, bad, 0); tried("rmdir", bad); tried("remove", bad)
+    tried("rename", here, bad); tried("rename", bad, here); tried("renameat2", -100, here, -100, bad, 1)
+    tried("link", here, bad); tried("link", bad, here); tried("linkat", -100, bad, -100, here, 0x400)
+    tried("symlink", bad, here); tried("mknod", bad, 0o100600, 0); tried("mkfifo", bad, 0o600); tried("mkdir", bad, 0o700)
+    tried("stat", bad, room); tried("lstat", bad, room); tried("fstatat", -100, bad, room, 0); tried("statx", -100, bad, 0, 0x7ff, room)
+    tried("chmod", bad, 0o600); tried("chown", bad, 0, 0); tried("lchown", bad, 0, 0); tried("truncate", bad, ctypes.c_long(0))
+    tried("chdir", bad); tried("access", bad, 0); tried("statfs", bad, room); tried("setxattr", bad, b"user.a", b"b", 1, 0)
+for bad in ctypes.c_void_p(1), ctypes.c_void_p(page + 4096):
+    tried("utimensat", -100, bad, None, 0); tried("utimensat", -100, here, bad, 0)
+def named(length, name):
+    return "./" * ((length - len(name)) // 2) + ("/" if (length - len(name)) % 2 else "") + name
+for length in 4094, 4095, 4096, 5000:
+    for work in [lambda n: open(n, "x").close(), lambda n: open(n, "r+").write("abc"), lambda n: print(os.stat(n).st_size),
+            lambda n: os.truncate(n, 2), lambda n: os.utime(n, (1, 1)), lambda n: os.chmod(n, 0o640), lambda n: os.rename(n, named(length, "g")),
+            lambda n: os.link(named(length, "g"), n), lambda n: os.replace(n, named(length, "h")), lambda n: os.unlink(named(length, "h")),
+            lambda n: os.unlink(named(length, "g")), lambda n: os.mknod(n, 0o100600), lambda n: os.unlink(n),
+            lambda n: os.symlink("no/" * 1300, n), lambda n: os.unlink(n), lambda n: open(n, "w").close(), lambda n: os.unlink(n)]:
+        try:
+            work(named(length, "f"))
+            print(length, "done")
+        except OSError as e:
+            print(length, e.errno)
+print(sorted(os.listdir(".")))
+END
+python3 program.py
+        "#,
+    );
+    assert!(out.contains("4095 done") && out.ends_with("['program.py', 'there']\n"), "{out}");
+}

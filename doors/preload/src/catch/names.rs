@@ -2,13 +2,14 @@
 
 use super::stat::{identity, named_by_descriptor, settle_path};
 use crate::open::may_be_stub;
+use crate::paths::Place;
 use crate::reply::{Errno, reply};
 use crate::session::{self, failed};
 use crate::table::OpenRef;
-use crate::{inside, paths, real, table};
+use crate::{inside, paths, real, strings, table};
+use ccpfs_client::OpenOptions;
 use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_uint, dev_t, mode_t};
 use std::ffi::CStr;
-use std::os::fd::BorrowedFd;
 
 /// Whether the file at a path (not what a symbolic link there leads to) looks like a stub.
 fn is_stub(at: c_int, path: &CStr) -> bool {
@@ -16,19 +17,20 @@ fn is_stub(at: c_int, path: &CStr) -> bool {
 }
 
 fn unlink_stub(at: c_int, path: &CStr) -> Result<c_int, Errno> {
-    let full = paths::absolute_path(at, path)?;
-    session::client()?.unlink(&full).map_err(|e| failed(&e))?;
+    let place = Place::of(at, path)?;
+    session::client()?.unlink_at(place.folder(), place.name()).map_err(|e| failed(&e))?;
     Ok(0)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c_int {
-    if flags & libc::AT_REMOVEDIR == 0 && !inside::is_inside() && !path.is_null() {
+    if flags & libc::AT_REMOVEDIR == 0
+        && !inside::is_inside()
         // SAFETY: as the caller promises.
-        let name = unsafe { CStr::from_ptr(path) };
-        if is_stub(at, name) {
-            return reply(|| unlink_stub(at, name));
-        }
+        && let Some(name) = unsafe { strings::path(path) }
+        && is_stub(at, name)
+    {
+        return reply(|| unlink_stub(at, name));
     }
     // SAFETY: as the caller promises.
     let answer = unsafe { real::unlinkat(at, path, flags) };
@@ -54,9 +56,8 @@ unsafe fn is_left_with_layout(at: c_int, path: *const c_char) -> bool {
 }
 
 fn remove_folder(at: c_int, path: &CStr) -> Result<c_int, Errno> {
-    // SAFETY: the program keeps the directory open during the call, or it is the working directory.
-    let folder = unsafe { BorrowedFd::borrow_raw(at) };
-    session::client()?.rmdir_at(folder, path).map_err(|e| failed(&e))?;
+    let place = Place::of(at, path)?;
+    session::client()?.rmdir_at(place.folder(), place.name()).map_err(|e| failed(&e))?;
     Ok(0)
 }
 
@@ -74,8 +75,11 @@ unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn remove(path: *const c_char) -> c_int {
-    // SAFETY: as the caller promises.
-    if !inside::is_inside() && !path.is_null() && is_stub(AT_FDCWD, unsafe { CStr::from_ptr(path) }) {
+    if !inside::is_inside()
+        // SAFETY: as the caller promises.
+        && let Some(name) = unsafe { strings::path(path) }
+        && is_stub(AT_FDCWD, name)
+    {
         // SAFETY: as the caller promises.
         return unsafe { unlink(path) };
     }
@@ -107,6 +111,15 @@ fn kind_of_move(from_at: c_int, from: &CStr, to_at: c_int, to: &CStr) -> Move {
     if may_be_stub(&source) || is_stub(to_at, to) { Move::Stub } else { Move::Plain }
 }
 
+/// Both paths of a call; `None` when one of them cannot be read.
+///
+/// # Safety
+/// As [`strings::path`].
+unsafe fn two_paths<'a>(from: *const c_char, to: *const c_char) -> Option<(&'a CStr, &'a CStr)> {
+    // SAFETY: as the caller promises.
+    unsafe { Some((strings::path(from)?, strings::path(to)?)) }
+}
+
 /// `rename` without flags.
 ///
 /// # Safety
@@ -114,11 +127,11 @@ fn kind_of_move(from_at: c_int, from: &CStr, to_at: c_int, to: &CStr) -> Move {
 unsafe fn rename_at(from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char) -> c_int {
     // SAFETY: as the caller promises.
     let plain = || unsafe { real::renameat(from_at, from, to_at, to) };
-    if inside::is_inside() || from.is_null() || to.is_null() {
+    if inside::is_inside() {
         return plain();
     }
     // SAFETY: as the caller promises.
-    let (old, new) = unsafe { (CStr::from_ptr(from), CStr::from_ptr(to)) };
+    let Some((old, new)) = (unsafe { two_paths(from, to) }) else { return plain() };
     match kind_of_move(from_at, old, to_at, new) {
         Move::Plain => plain(),
         Move::AcrossBorder => {
@@ -126,11 +139,9 @@ unsafe fn rename_at(from_at: c_int, from: *const c_char, to_at: c_int, to: *cons
             -1
         }
         Move::Stub => reply(|| {
-            // SAFETY: as the caller promises.
-            unsafe { settle_path(from_at, from, AT_SYMLINK_NOFOLLOW) };
-            let (old, new) = (paths::absolute_path(from_at, old)?, paths::absolute_path(to_at, new)?);
-            session::client()?.rename(&old, &new).map_err(|e| failed(&e))?;
-            Ok(0)
+            let (old, new) = (Place::of(from_at, old)?, Place::of(to_at, new)?);
+            let renamed = session::client()?.rename_at(old.folder(), old.name(), new.folder(), new.name(), 0);
+            renamed.map_err(|e| failed(&e)).map(|()| 0)
         }),
     }
 }
@@ -175,11 +186,11 @@ unsafe extern "C" fn renameat2(
 
 /// Whether a name would enter or leave the namespace; sets `errno` then.
 fn crosses_border(from_at: c_int, from: *const c_char, to_at: c_int, to: *const c_char) -> bool {
-    if inside::is_inside() || from.is_null() || to.is_null() {
+    if inside::is_inside() {
         return false;
     }
     // SAFETY: the callers pass strings of the program.
-    let (old, new) = unsafe { (CStr::from_ptr(from), CStr::from_ptr(to)) };
+    let Some((old, new)) = (unsafe { two_paths(from, to) }) else { return false };
     let crosses = matches!(kind_of_move(from_at, old, to_at, new), Move::AcrossBorder);
     if crosses {
         real::set_errno(libc::EXDEV);
@@ -192,11 +203,8 @@ fn crosses_border(from_at: c_int, from: *const c_char, to_at: c_int, to: *const 
 /// # Safety
 /// `path` is null or a string.
 unsafe fn unnamed(at: c_int, path: *const c_char, flags: c_int) -> Option<(c_int, OpenRef)> {
-    if path.is_null() {
-        return None;
-    }
     // SAFETY: as the caller promises.
-    let found = named_by_descriptor(at, unsafe { CStr::from_ptr(path) }, flags)?;
+    let found = named_by_descriptor(at, unsafe { strings::path(path) }?, flags)?;
     if found.st_nlink == 0 { table::find_stub(found.st_dev, found.st_ino) } else { None }
 }
 
@@ -211,11 +219,11 @@ unsafe fn links_out(
     to: *const c_char,
     flags: c_int,
 ) -> bool {
-    if inside::is_inside() || from.is_null() || to.is_null() {
+    if inside::is_inside() {
         return false;
     }
     // SAFETY: as the caller promises.
-    let (old, new) = unsafe { (CStr::from_ptr(from), CStr::from_ptr(to)) };
+    let Some((old, new)) = (unsafe { two_paths(from, to) }) else { return false };
     named_by_descriptor(from_at, old, flags).is_some_and(|found| may_be_stub(&found))
         && !paths::is_ours(to_at, new)
 }
@@ -242,11 +250,12 @@ unsafe extern "C" fn linkat(
         if by_descriptor
             && !inside::is_inside()
             && let Some((fd, open)) = unnamed(from_at, from, flags)
+            && let Some(name) = strings::path(to)
         {
             return reply(|| {
-                let folder = BorrowedFd::borrow_raw(to_at);
                 let file = open.file(fd)?;
-                let linked = session::client()?.link_temporary(file, folder, CStr::from_ptr(to));
+                let place = Place::of(to_at, name)?;
+                let linked = session::client()?.link_temporary(file, place.folder(), place.name());
                 linked.map_err(|e| failed(&e)).map(|()| 0)
             });
         }
@@ -267,11 +276,13 @@ unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
 unsafe extern "C" fn mknodat(at: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
     let is_file = matches!(mode & libc::S_IFMT, 0 | libc::S_IFREG);
     // SAFETY: as the caller promises.
-    let name = if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } };
+    let name = unsafe { strings::path(path) }.unwrap_or_default();
     if is_file && !inside::is_inside() && paths::is_ours(at, name) {
         return reply(|| {
-            let full = paths::absolute_path(at, name)?;
-            let created = session::client()?.create_stub(&full, mode & 0o7777, true, None);
+            let mode = (mode & 0o7777) | libc::S_IFREG;
+            let options = OpenOptions { mode, exclusive: true, ..OpenOptions::default() };
+            let place = Place::of(at, name)?;
+            let created = session::client()?.create_at(place.folder(), place.name(), &options);
             created.map_err(|e| failed(&e)).map(|_| 0)
         });
     }
@@ -315,7 +326,7 @@ unsafe extern "C" fn __xmknodat(
 unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
     // SAFETY: as the caller promises.
     unsafe {
-        let root = if path.is_null() { None } else { paths::resolved(CStr::from_ptr(path)) };
+        let root = strings::path(path).and_then(paths::resolved);
         let answer = real::chroot(path);
         if answer == 0 {
             session::root_changed(&root.unwrap_or_default());

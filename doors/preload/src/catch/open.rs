@@ -4,20 +4,20 @@ use super::same;
 use crate::inside;
 use crate::open::open_at;
 use crate::real;
+use crate::strings;
 use libc::{AT_FDCWD, c_char, c_int, c_uint, mode_t};
-use std::ffi::CStr;
 
-/// A path of the program; the kernel answers for a null one.
+/// A path of the program; the kernel answers for one that cannot be read.
 ///
 /// # Safety
 /// `path` is null or a string.
 unsafe fn open_path(at: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    if path.is_null() {
-        real::set_errno(libc::EFAULT);
-        return -1;
-    }
     // SAFETY: as the caller promises.
-    open_at(at, unsafe { CStr::from_ptr(path) }, flags, mode)
+    match unsafe { strings::path(path) } {
+        Some(name) => open_at(at, name, flags, mode),
+        // SAFETY: the kernel looks at the pointer itself.
+        None => unsafe { real::openat64(at, path, flags, mode) },
+    }
 }
 
 /// `mode` is variadic in C; on this kind of machine it arrives like a plain argument, and is only looked at with

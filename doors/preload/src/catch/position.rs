@@ -4,7 +4,6 @@ use super::same;
 use crate::reply::{guarded, reply};
 use crate::{real, session, table, translate};
 use libc::{c_char, c_int, c_uint, off_t, size_t, ssize_t};
-use std::ffi::CStr;
 
 /// Catches `lseek`.
 ///
@@ -82,20 +81,16 @@ unsafe extern "C" fn truncate64(path: *const c_char, size: off_t) -> c_int {
     // SAFETY: as the caller promises.
     let plain = || unsafe { real::truncate64(path, size) };
     // SAFETY: as the caller promises.
-    if crate::inside::is_inside() || !crate::open::concerns(libc::AT_FDCWD, unsafe { CStr::from_ptr(path) }) {
+    let Some(name) = (unsafe { crate::strings::path(path) }) else { return plain() };
+    if crate::inside::is_inside() || !crate::open::concerns(libc::AT_FDCWD, name) {
         return plain();
     }
     if size < 0 {
         real::set_errno(libc::EINVAL);
         return -1;
     }
-    // SAFETY: as the caller promises.
-    let fd = crate::open::open_at(
-        libc::AT_FDCWD,
-        unsafe { CStr::from_ptr(path) },
-        libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NONBLOCK,
-        0,
-    );
+    let fd =
+        crate::open::open_at(libc::AT_FDCWD, name, libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NONBLOCK, 0);
     if fd < 0 {
         return -1;
     }

@@ -154,11 +154,11 @@ unsafe fn names(number: c_long, [a, b, c, d, e, _]: &Arguments) -> Option<c_long
 unsafe fn open_how(at: c_int, path: *const c_char, how: usize, size: usize) -> Option<c_long> {
     // SAFETY: as the caller promises.
     let wanted = unsafe { (how as *const libc::open_how).as_ref() }?;
-    if path.is_null() || size < size_of::<libc::open_how>() {
+    if size < size_of::<libc::open_how>() {
         return None;
     }
     // SAFETY: as the caller promises.
-    let name = unsafe { std::ffi::CStr::from_ptr(path) };
+    let name = unsafe { crate::strings::path(path) }?;
     if !crate::open::concerns(at, name) {
         return None;
     }

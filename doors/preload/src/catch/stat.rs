@@ -5,7 +5,7 @@ use crate::inside;
 use crate::open::{is_no_stub, may_be_stub};
 use crate::real::{self, checked};
 use crate::reply::{Errno, guarded};
-use crate::{session, table, translate};
+use crate::{session, strings, table, translate};
 use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_uint, timespec, timeval};
 
 use std::ffi::{CStr, CString};
@@ -70,8 +70,8 @@ fn stat_descriptor(fd: c_int, found: &mut Stat) -> Result<bool, Errno> {
 /// As `fstatat`.
 unsafe fn stat_at(at: c_int, path: *const c_char, to: *mut Stat, flags: c_int) -> c_int {
     // SAFETY: as the caller promises.
-    let name = || unsafe { CStr::from_ptr(path) };
-    if flags & libc::AT_EMPTY_PATH != 0 && (path.is_null() || name().is_empty()) {
+    let name = || unsafe { strings::path(path) };
+    if flags & libc::AT_EMPTY_PATH != 0 && (path.is_null() || name().is_some_and(CStr::is_empty)) {
         // SAFETY: as the caller promises.
         return unsafe { stat_fd(at, to) };
     }
@@ -82,7 +82,7 @@ unsafe fn stat_at(at: c_int, path: *const c_char, to: *mut Stat, flags: c_int) -
         return answer;
     }
     // SAFETY: the kernel has filled the structure.
-    crate::reply::reply(|| complete(at, name(), unsafe { &mut *to }, flags).map(|_| 0))
+    crate::reply::reply(|| complete(at, name().unwrap_or_default(), unsafe { &mut *to }, flags).map(|_| 0))
 }
 
 /// `fstat`.
@@ -205,7 +205,7 @@ unsafe extern "C" fn statx(
         return answer;
     }
     // SAFETY: as the caller promises.
-    let name = if path.is_null() { c"" } else { unsafe { CStr::from_ptr(path) } };
+    let name = unsafe { strings::path(path) }.unwrap_or_default();
     crate::reply::reply(|| {
         if complete(at, name, &mut plain, flags)? {
             found.stx_size = plain.st_size.cast_unsigned();
@@ -278,16 +278,17 @@ unsafe extern "C" fn utimensat(
         // SAFETY: as the caller promises; a null path means the descriptor itself.
         return unsafe { futimens(at, times) };
     }
-    // SAFETY: as the caller promises.
-    let name = unsafe { CStr::from_ptr(path) };
     let known = AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH;
-    if flags & !known != 0
-        || inside::is_inside()
-        || !stub_at(at, name, flags).is_some_and(|found| may_be_stub(&found))
-    {
+    // SAFETY: as the caller promises.
+    let Some(name) = unsafe { strings::path(path) }.filter(|name| {
+        flags & !known == 0
+            && !inside::is_inside()
+            && stub_at(at, name, flags).is_some_and(|found| may_be_stub(&found))
+            && (times.is_null() || strings::are_readable(times, 2))
+    }) else {
         // SAFETY: as the caller promises.
         return unsafe { real::utimensat(at, path, times, flags) };
-    }
+    };
     // SAFETY: as the caller promises.
     let times = unsafe { two_times(times) };
     crate::reply::reply(|| with_named(at, name, flags, |fd| set_times(fd, &times)))
@@ -364,11 +365,11 @@ pub(super) fn complete_entry(at: c_int, path: &CStr, found: &mut Stat, flags: c_
 /// # Safety
 /// `path` is null or a string.
 pub(super) unsafe fn settle_path(at: c_int, path: *const c_char, flags: c_int) {
-    if path.is_null() || inside::is_inside() {
+    if inside::is_inside() {
         return;
     }
     // SAFETY: as the caller promises.
-    let name = unsafe { CStr::from_ptr(path) };
+    let Some(name) = (unsafe { strings::path(path) }) else { return };
     let flags = flags & (AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH);
     if stub_at(at, name, flags).is_some_and(|found| may_be_stub(&found)) {
         let saved = real::errno();

@@ -3,9 +3,8 @@
 use super::same;
 use super::stat::identity_followed;
 use crate::open::may_be_stub;
-use crate::{inside, paths, real, table};
+use crate::{inside, paths, real, strings, table};
 use libc::{AT_FDCWD, c_char, c_int, c_uint, statfs64 as Answer};
-use std::ffi::CStr;
 
 /// What mounted ccPFS says it is: a file system in user space. Programs that ask want to know whether the kernel tells
 /// them of changes by others, and whether its blocks can be cloned.
@@ -16,11 +15,11 @@ const KIND: i64 = 0x6573_5546;
 /// # Safety
 /// `path` is null or a string.
 unsafe fn leads_to_ours(at: c_int, path: *const c_char) -> bool {
-    if path.is_null() || inside::is_inside() {
+    if inside::is_inside() {
         return false;
     }
     // SAFETY: as the caller promises.
-    let name = unsafe { CStr::from_ptr(path) };
+    let Some(name) = (unsafe { strings::path(path) }) else { return false };
     let Some(found) = identity_followed(at, name) else { return false };
     may_be_stub(&found) || (found.st_mode & libc::S_IFMT == libc::S_IFDIR && paths::is_ours(at, name))
 }
