@@ -4,6 +4,7 @@ use crate::abi::{
     AttrOut, GETATTR_FH, GetattrIn, InHeader, SETXATTR_ACL_KILL_SGID, SetattrIn, SetxattrIn, StatfsOut,
     StatxIn, StatxOut, StatxTime, fattr,
 };
+use crate::cut::Cut;
 use crate::exchange::Errno;
 use crate::mount::{Mount, device_of_kernel, failed};
 use crate::sys;
@@ -57,12 +58,13 @@ impl Mount {
     pub(crate) fn set_attributes(&self, header: &InHeader, asked: &SetattrIn) -> Result<AttrOut, Errno> {
         let inode = self.inodes.get(header.nodeid)?;
         let has = |field: u32| asked.valid & field != 0;
+        let mut owed = false;
         if has(fattr::SIZE) {
             if has(fattr::KILL_SUIDGID) {
                 self.drop_privileges(&inode)?;
             }
             let handle = if has(fattr::FH) { Some(self.handles.get(asked.fh)?) } else { None };
-            self.truncate(&inode, handle.as_deref(), asked.size)?;
+            owed = self.truncate(&inode, handle, asked.size)? == Cut::Owed;
             // The kernel lets nobody else write meanwhile.
             inode.pages.ahead.cut(asked.size);
         }
@@ -80,7 +82,11 @@ impl Mount {
         if has(fattr::ATIME | fattr::MTIME) {
             self.client.set_times(inode.fd(), &times(asked)).map_err(|e| failed(&e))?;
         }
-        self.attributes(&inode)
+        let mut found = self.attributes_now(&inode)?;
+        if owed {
+            found.attr.size = asked.size;
+        }
+        Ok(found)
     }
 
     /// STATFS: names are the namespace's, and so is space, as far as is known.

@@ -4,6 +4,7 @@ use crate::abi::{
     FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, READ_LOCKOWNER, ReadIn, WRITE_CACHE, WRITE_KILL_SUIDGID,
     WriteIn,
 };
+use crate::cut::{Cut, cut};
 use crate::exchange::Errno;
 use crate::handles::{Content, Handle};
 use crate::inodes::Inode;
@@ -13,6 +14,7 @@ use ccpfs_client::{File, FsError};
 use ccpfs_types::Extent;
 use std::io::IoSlice;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 fn position(offset: u64) -> Result<i64, Errno> {
@@ -25,6 +27,7 @@ impl Mount {
         let handle = self.handles.get(asked.fh)?;
         match &handle.content {
             Content::Data { file, .. } if asked.read_flags & READ_LOCKOWNER != 0 => {
+                handle.inode.pages.cuts.wait();
                 file.read_at(to, asked.offset).map_err(|e| failed(&e))
             }
             Content::Data { .. } => self.read_page(&handle, to, asked.offset),
@@ -57,6 +60,7 @@ impl Mount {
     fn write_data(&self, inode: &Inode, file: &File, asked: &WriteIn, from: &[u8]) -> Result<usize, Errno> {
         let flags = asked.flags.cast_signed();
         let bytes = from.len() as u64;
+        inode.pages.cuts.wait();
         let written = if flags & libc::O_APPEND != 0 {
             // The kernel's idea of the end may be old.
             inode.pages.ahead.appends(bytes);
@@ -94,6 +98,7 @@ impl Mount {
     /// FSYNC and FSYNCDIR.
     pub(crate) fn sync(&self, asked: &FsyncIn) -> Result<(), Errno> {
         let handle = self.handles.get(asked.fh)?;
+        handle.inode.pages.cuts.wait();
         let data_only = asked.fsync_flags & FSYNC_FDATASYNC != 0;
         match &handle.content {
             Content::Data { file, .. } => file.sync().map_err(|e| failed(&e)),
@@ -120,6 +125,7 @@ impl Mount {
     /// FALLOCATE.
     pub(crate) fn allocate(&self, asked: &FallocateIn) -> Result<(), Errno> {
         let handle = self.handles.get(asked.fh)?;
+        handle.inode.pages.cuts.wait();
         let mode = asked.mode.cast_signed();
         handle.inode.pages.ahead.told(asked.offset.saturating_add(asked.length));
         match &handle.content {
@@ -137,6 +143,7 @@ impl Mount {
     /// LSEEK: the next data or the next hole.
     pub(crate) fn seek(&self, asked: &LseekIn) -> Result<u64, Errno> {
         let handle = self.handles.get(asked.fh)?;
+        handle.inode.pages.cuts.wait();
         let whence = asked.whence.cast_signed();
         match &handle.content {
             Content::Data { file, .. } => seek_data(file, asked.offset, whence),
@@ -148,26 +155,31 @@ impl Mount {
     }
 
     /// Sets the size, through a handle or without one.
-    pub(crate) fn truncate(&self, inode: &Inode, handle: Option<&Handle>, size: u64) -> Result<(), Errno> {
+    pub(crate) fn truncate(
+        &self,
+        inode: &Arc<Inode>,
+        handle: Option<Arc<Handle>>,
+        size: u64,
+    ) -> Result<Cut, Errno> {
         if let Some(handle) = handle {
-            return match &handle.content {
+            return cut(inode, move || match &handle.content {
                 Content::Data { file, written } => {
                     written.store(true, Ordering::Relaxed);
                     file.truncate(size).map_err(|e| failed(&e))
                 }
                 Content::Plain(fd) => sys::truncate(fd.as_fd(), position(size)?),
                 Content::Directory(_) => Err(libc::EISDIR),
-            };
+            });
         }
         let access = ccpfs_client::Access { read: false, write: true, append: false };
         match self.client.attach(inode.fd(), access) {
-            Ok(file) => {
+            Ok(file) => cut(inode, move || {
                 file.truncate(size).map_err(|e| failed(&e))?;
                 file.close().map_err(|e| failed(&e))
-            }
+            }),
             Err(error) if crate::names::is_ordinary(&error) => {
                 let fd = sys::reopen(inode.fd(), libc::O_WRONLY)?;
-                sys::truncate(fd.as_fd(), position(size)?)
+                sys::truncate(fd.as_fd(), position(size)?).map(|()| Cut::Done)
             }
             Err(error) => Err(failed(&error)),
         }

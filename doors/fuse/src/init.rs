@@ -69,11 +69,11 @@ fn kernel_limit() -> u32 {
 
 fn choose(asked: &InitIn, write_bytes_max: u32, (acl, rings): (bool, bool)) -> (InitOut, Agreed) {
     let offered = u64::from(asked.flags) | u64::from(asked.flags2) << 32;
+    // Not ATOMIC_O_TRUNC: the kernel would write old pages of a mapping back after the file was cut and before it drops them.
     // Not ASYNC_READ: reads ahead would count among what the kernel has under way in the background, and when all of those wait for
     // holds of others, the pages that these wait for could not be written back.
     let mut wanted = init::POSIX_LOCKS
         | init::FLOCK_LOCKS
-        | init::ATOMIC_O_TRUNC
         | init::BIG_WRITES
         | init::DONT_MASK
         | init::ASYNC_DIO

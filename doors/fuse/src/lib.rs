@@ -9,6 +9,7 @@ mod abi;
 mod ahead;
 mod attributes;
 mod caller;
+mod cut;
 mod data;
 mod directory;
 mod dispatch;

@@ -148,6 +148,7 @@ impl Mount {
 
     /// The answer that gives the kernel a reference to an inode.
     pub(crate) fn entry(&self, inode: &Inode, mut found: libc::stat) -> Result<EntryOut, Errno> {
+        inode.pages.cuts.wait();
         if let Err(errno) = self.complete(inode.fd(), &mut found) {
             self.inodes.forget(inode.nodeid, 1);
             return Err(errno);
@@ -167,6 +168,12 @@ impl Mount {
 
     /// The answer with attributes.
     pub(crate) fn attributes(&self, inode: &Inode) -> Result<AttrOut, Errno> {
+        inode.pages.cuts.wait();
+        self.attributes_now(inode)
+    }
+
+    /// As [`Mount::attributes`], while a cut may be owed.
+    pub(crate) fn attributes_now(&self, inode: &Inode) -> Result<AttrOut, Errno> {
         let mut found = inode.stat()?;
         self.complete(inode.fd(), &mut found)?;
         inode.pages.ahead.told(found.st_size.cast_unsigned());

@@ -59,6 +59,7 @@ impl Mount {
 
     /// Opens a file that the kernel has a reference to.
     pub(crate) fn open_inode(&self, inode: &Arc<Inode>, flags: u32) -> Result<OpenOut, Errno> {
+        inode.pages.cuts.wait();
         let writable = is_writable(flags);
         let content = match self.client.attach(inode.fd(), access(flags)) {
             Ok(file) => {
@@ -94,6 +95,7 @@ impl Mount {
     /// FLUSH: one of the descriptors is closed.
     pub(crate) fn flush(&self, asked: &FlushIn) -> Result<(), Errno> {
         let handle = self.handles.get(asked.fh)?;
+        handle.inode.pages.cuts.wait();
         self.locks.end_owner(&handle.inode, asked.lock_owner);
         match &handle.content {
             Content::Data { file, written } if handle.writable && self.flush_on_close() => {

@@ -6,6 +6,7 @@
 //! brought is dropped once more.
 
 use crate::ahead::Ahead;
+use crate::cut::Cuts;
 use crate::exchange::Errno;
 use crate::handles::Handle;
 use crate::inodes::Inode;
@@ -25,6 +26,8 @@ pub(crate) struct Pages {
     handles: Mutex<Vec<Weak<Handle>>>,
     /// The size that the kernel believes.
     pub(crate) ahead: Ahead,
+    /// Changes of size that the kernel asked for.
+    pub(crate) cuts: Cuts,
 }
 
 /// The pages of one aligned piece of a file.
@@ -133,6 +136,11 @@ impl Pages {
     /// Whether there may be pages.
     pub(crate) fn any(&self) -> bool {
         !self.windows.lock().expect("no code panics under this lock").is_empty()
+    }
+
+    /// Whether any pages are on their way out.
+    pub(crate) fn is_dropping(&self) -> bool {
+        self.all().iter().any(|(_, window)| matches!(*window.lock(), State::Dropping(_)))
     }
 
     /// A handle that may write, if there is one.

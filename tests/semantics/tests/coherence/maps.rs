@@ -19,6 +19,8 @@ scenarios! { the first maps:
     stores_are_seen_by_ones_own_reads_and_writes_by_ones_own_loads,
     a_size_is_right_while_pages_are_mapped,
     appends_of_another_are_seen_in_a_mapping,
+    a_file_is_cut_while_its_mapped_pages_are_wanted,
+    nothing_of_a_mapping_comes_back_after_the_file_was_emptied,
 }
 
 scenarios! { both map:
@@ -284,4 +286,47 @@ fn a_mapping_for_reading_gives_way_to_one_for_writing(stage: &Stage) {
         (a.load(ma, 10_000, 4).unwrap(), b.load(mb, 10_000, 4).unwrap()),
         (b"both".to_vec(), b"both".to_vec())
     );
+}
+
+//= semantics.md#S5 type=test
+fn a_file_is_cut_while_its_mapped_pages_are_wanted(stage: &Stage) {
+    let (a, b) = (&stage.a, &stage.b);
+    a.put("f", &vec![0; 2 * PAGE]).unwrap();
+    let (fa, fb) = (a.open("f", flags::BOTH).unwrap(), b.open("f", flags::BOTH).unwrap());
+    let map = shared(a, fa, BOTH, PAGE);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..200_u64 {
+                b.pwrite(fb, &round.to_le_bytes(), 100).unwrap();
+                assert_eq!(b.pread(fb, 8, 100).unwrap(), round.to_le_bytes());
+            }
+        });
+        for round in 0..200_u64 {
+            a.store(map, 10, &round.to_le_bytes()).unwrap();
+            a.ftruncate(fa, if round % 2 == 0 { 3 * 4096 } else { 2 * 4096 }).unwrap();
+            let size = u64::try_from(a.get("f").unwrap().len()).unwrap();
+            assert_eq!(size, if round % 2 == 0 { 3 * 4096 } else { 2 * 4096 });
+        }
+    });
+    let bytes = b.get("f").unwrap();
+    assert_eq!(
+        (bytes.len(), &bytes[10..18], &bytes[100..108]),
+        (2 * PAGE, &199_u64.to_le_bytes()[..], &199_u64.to_le_bytes()[..])
+    );
+}
+
+//= semantics.md#S5 type=test
+fn nothing_of_a_mapping_comes_back_after_the_file_was_emptied(stage: &Stage) {
+    let (a, b) = (&stage.a, &stage.b);
+    a.put("f", &vec![0; PAGE]).unwrap();
+    let fd = a.open("f", flags::BOTH).unwrap();
+    let map = shared(a, fd, BOTH, PAGE);
+    for _ in 0..100 {
+        a.store(map, 5, b"old").unwrap();
+        a.put("f", b"").unwrap();
+        assert_eq!((a.get("f").unwrap(), b.get("f").unwrap()), (Vec::new(), Vec::new()));
+        a.ftruncate(fd, 4096).unwrap();
+        look(a, fd);
+        assert_eq!(a.pread(fd, 8, 0).unwrap(), [0; 8]);
+    }
 }
