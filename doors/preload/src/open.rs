@@ -212,8 +212,7 @@ fn descriptor_of(made: File, flags: c_int, named: Option<(c_int, &CStr)>) -> Res
         if by_name >= 0 {
             real::close_plain(by_name);
         }
-        let name = CString::new(format!("/proc/self/fd/{stub}")).expect("no zero byte");
-        checked(open_plain(libc::AT_FDCWD, &name, kept & !libc::O_NOFOLLOW, 0))?
+        open_again(stub, kept & !libc::O_NOFOLLOW)?
     };
     entered_plain(fd);
     let found = real::stat_of(fd).inspect_err(|_| real::close_plain(fd))?;
@@ -222,6 +221,25 @@ fn descriptor_of(made: File, flags: c_int, named: Option<(c_int, &CStr)>) -> Res
     enter(fd, file).inspect_err(|_| real::close_plain(fd))?;
     marks::set(fd, flags);
     Ok(fd)
+}
+
+/// A second open file description of a stub that this process has just made, with a mode that may keep even its owner from
+/// reading it.
+fn open_again(stub: c_int, flags: c_int) -> Result<c_int, Errno> {
+    let name = CString::new(format!("/proc/self/fd/{stub}")).expect("no zero byte");
+    let open = || checked(open_plain(libc::AT_FDCWD, &name, flags, 0));
+    match open() {
+        Err(libc::EACCES) => {
+            let mode = real::stat_of(stub)?.st_mode & 0o7777;
+            // SAFETY: plain integers.
+            checked(unsafe { real::fchmod(stub, mode | libc::S_IRUSR) })?;
+            let opened = open();
+            // SAFETY: plain integers.
+            unsafe { real::fchmod(stub, mode) };
+            opened
+        }
+        answer => answer,
+    }
 }
 
 /// Opens a file that is there.

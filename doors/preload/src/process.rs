@@ -53,7 +53,10 @@ pub(crate) extern "C" fn after_fork_in_child() {
     for fd in table::known(0, c_int::MAX) {
         if table::is_internal(fd) && !carry_locks.contains(&fd) {
             if says_what_is_open(fd) {
-                INHERITED.lock().unwrap_or_else(PoisonError::into_inner).push(fd);
+                let mut inherited = INHERITED.lock().unwrap_or_else(PoisonError::into_inner);
+                if !inherited.contains(&fd) {
+                    inherited.push(fd);
+                }
                 continue;
             }
             table::remove(fd);
@@ -91,6 +94,55 @@ pub(crate) fn take_over_inherited() {
     for fd in inherited {
         table::remove(fd);
         real::close_plain(fd);
+    }
+}
+
+/// Descriptors of the registry of open files that a program which is started now inherits, so that files without a name
+/// live until it says itself that it has them open. Dropped, they are again for this program alone.
+pub(crate) struct HandedOver(Vec<c_int>);
+
+impl HandedOver {
+    /// The numbers, separated by commas.
+    pub(crate) fn list(&self) -> String {
+        self.0.iter().map(c_int::to_string).collect::<Vec<_>>().join(",")
+    }
+}
+
+impl Drop for HandedOver {
+    fn drop(&mut self) {
+        for fd in &self.0 {
+            set_close_on_exec(*fd, libc::FD_CLOEXEC);
+        }
+    }
+}
+
+fn set_close_on_exec(fd: c_int, flag: c_int) {
+    // SAFETY: plain integers.
+    unsafe { real::fcntl64(fd, libc::F_SETFD, usize::from(flag != 0)) };
+}
+
+/// Hands the registry's descriptors over, if there is a file that needs it: one without a name.
+pub(crate) fn hand_over() -> Option<HandedOver> {
+    let saved = real::errno();
+    let has_no_name = |fd: &c_int| {
+        table::find_always(*fd).is_some() && real::stat_of(*fd).is_ok_and(|found| found.st_nlink == 0)
+    };
+    let handed = table::known(0, c_int::MAX).find(has_no_name).map(|_| {
+        let are_said = |fd: &c_int| table::is_internal(*fd) && says_what_is_open(*fd);
+        let fds: Vec<c_int> = table::known(0, c_int::MAX).filter(are_said).collect();
+        fds.iter().for_each(|fd| set_close_on_exec(*fd, 0));
+        HandedOver(fds)
+    });
+    real::set_errno(saved);
+    handed
+}
+
+/// Takes what the program that was here before, or that started this one, has handed over.
+pub(crate) fn inherit_open(fds: impl Iterator<Item = c_int>) {
+    for fd in fds.filter(|fd| says_what_is_open(*fd)) {
+        set_close_on_exec(fd, libc::FD_CLOEXEC);
+        table::mark_internal(fd);
+        INHERITED.lock().unwrap_or_else(PoisonError::into_inner).push(fd);
     }
 }
 

@@ -9,6 +9,7 @@
 use crate::inside::Inside;
 use crate::marks;
 use crate::open_file::OpenFile;
+use crate::process;
 use crate::real;
 use crate::session;
 use crate::{open, table};
@@ -22,6 +23,8 @@ use std::sync::OnceLock;
 
 /// The list of inherited descriptors: `fd:flags:device:inode`, separated by commas.
 const FDS_VARIABLE: &str = "CCPFS_PRELOAD_FDS";
+/// Descriptors that say which files are open (`process.rs`), handed to a new program: numbers, separated by commas.
+const OPENS_VARIABLE: &str = "CCPFS_PRELOAD_OPENS";
 /// What the names of all our variables start with.
 const OUR_PREFIX: &[u8] = b"CCPFS_";
 /// Where the configuration is.
@@ -53,6 +56,10 @@ pub(crate) unsafe fn inherit(variables: *const *const c_char) {
     if let Some(list) = list {
         enter_inherited(&String::from_utf8_lossy(list));
     }
+    if let Some(list) = all.iter().find_map(|entry| value_of(entry, OPENS_VARIABLE.as_bytes())) {
+        let numbers = String::from_utf8_lossy(list);
+        process::inherit_open(numbers.split(',').filter_map(|number| number.parse().ok()));
+    }
     let config = all.iter().find_map(|entry| value_of(entry, CONFIG_VARIABLE));
     // SAFETY: the value ends where the string of the environment does.
     let readable = config.is_some_and(|path| unsafe { libc::access(path.as_ptr().cast(), libc::R_OK) } == 0);
@@ -79,7 +86,7 @@ fn say_without() {
 }
 
 fn is_list(entry: &CStr) -> bool {
-    value_of(entry, FDS_VARIABLE.as_bytes()).is_some()
+    [FDS_VARIABLE, OPENS_VARIABLE].iter().any(|name| value_of(entry, name.as_bytes()).is_some())
 }
 
 /// Where the loader found this library.
@@ -184,6 +191,8 @@ fn list_of_descriptors() -> String {
 pub(crate) struct Environment {
     /// Owns the strings that were added.
     _added: Vec<CString>,
+    /// What the program is handed besides.
+    _handed: Option<process::HandedOver>,
     pointers: Vec<*const c_char>,
 }
 
@@ -196,7 +205,7 @@ impl Environment {
         // SAFETY: as the caller promises.
         let given = unsafe { strings(variables) };
         if given.iter().any(|entry| entry.to_bytes() == OFF) {
-            return Environment::new(given.iter().map(|entry| entry.as_ptr()).collect(), Vec::new());
+            return Environment::new(given.iter().map(|entry| entry.as_ptr()).collect(), Vec::new(), None);
         }
         let mut added = Vec::new();
         let mut pointers = Vec::new();
@@ -228,13 +237,21 @@ impl Environment {
         if !list.is_empty() {
             added.extend(CString::new(format!("{FDS_VARIABLE}={list}")).ok());
         }
-        Environment::new(pointers, added)
+        let handed = process::hand_over();
+        if let Some(handed) = &handed {
+            added.extend(CString::new(format!("{OPENS_VARIABLE}={}", handed.list())).ok());
+        }
+        Environment::new(pointers, added, handed)
     }
 
-    fn new(mut pointers: Vec<*const c_char>, added: Vec<CString>) -> Environment {
+    fn new(
+        mut pointers: Vec<*const c_char>,
+        added: Vec<CString>,
+        handed: Option<process::HandedOver>,
+    ) -> Environment {
         pointers.extend(added.iter().map(|entry| entry.as_ptr()));
         pointers.push(ptr::null());
-        Environment { _added: added, pointers }
+        Environment { _added: added, _handed: handed, pointers }
     }
 
     /// As C wants it; valid while this lives.

@@ -214,3 +214,61 @@ python3 program.py
     );
     assert!(out.contains("4095 done") && out.ends_with("['program.py', 'there']\n"), "{out}");
 }
+
+#[test]
+fn a_file_without_a_name_lives_on_in_programs_that_are_started_with_it() {
+    let out = compare(
+        &two_servers(),
+        r#"
+        echo one > f; exec 3< f; rm f; cat <&3; exec 3<&-
+        echo two > g; bash -c 'exec 3< g; rm g; exec cat <&3'
+        echo three > h; bash -c 'exec 3< h; rm h; exec bash -c "exec python3 -c \"import os; print(os.read(3, 9))\""'
+        mkfifo told gone
+        echo four > i; (bash -c 'exec 3< i; rm i; (exec bash -c "echo > gone; read x < told; cat <&3") & read x < gone'; echo > told; wait)
+        cat > program.py << 'END'
+import os, subprocess
+f = open("j", "w+"); f.write("five\n"); f.flush(); f.seek(0); os.unlink("j")
+child = subprocess.Popen(["bash", "-c", "read x; cat <&%d" % f.fileno()], stdin=subprocess.PIPE, pass_fds=[f.fileno()])
+f.close(); child.communicate(b"go\n")
+f = open("k", "w+"); f.write("six\n"); f.flush(); f.seek(0); os.unlink("k"); os.set_inheritable(f.fileno(), True)
+there, here = os.pipe()
+child = os.posix_spawn("/bin/sh", ["sh", "-c", "read x; cat <&%d" % f.fileno()], os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, there, 0)])
+f.close(); os.write(here, b"go\n"); os.waitpid(child, 0)
+END
+        python3 program.py
+        "#,
+    );
+    assert!(out.contains("one\ntwo\n") && out.contains("four\n") && out.contains("five\nsix\n"), "{out}");
+}
+
+#[test]
+fn a_new_file_is_open_as_asked_for_whatever_its_mode_says() {
+    let out = compare(
+        &two_servers(),
+        r#"
+        chmod 777 . ..; cat > program.py << 'END'
+import os
+# Others may not reach the servers' sockets, so the connections are made before.
+with open("big", "wb") as big:
+    big.write(bytes(200000)); big.flush(); os.fsync(big.fileno())
+try:
+    os.seteuid(65534)
+except PermissionError:
+    pass
+for mode in 0, 0o200, 0o400, 0o444:
+    for umask in 0, 0o777:
+        os.umask(umask)
+        fd = os.open("f%o" % mode, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)
+        os.ftruncate(fd, 5); os.write(fd, b"ab"); os.lseek(fd, 0, 0)
+        print(os.read(fd, 9), oct(os.fstat(fd).st_mode)); os.close(fd)
+        try:
+            os.close(os.open("f%o" % mode, os.O_RDONLY)); print("opened")
+        except PermissionError:
+            print("refused")
+        os.unlink("f%o" % mode)
+END
+        python3 program.py
+        "#,
+    );
+    assert_eq!(out.matches("0o100000").count(), 5, "{out}");
+}
