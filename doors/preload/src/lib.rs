@@ -13,7 +13,8 @@
 //! is the file offset, and a write that is not caught cannot damage the stub.
 //!
 //! Variables: `CCPFS_CONFIG` names the configuration. `CCPFS_PRELOAD=off` in the environment of a program that is started
-//! keeps this library out of it. `CCPFS_PRELOAD_FDS` and `CCPFS_PRELOAD_QUIET` are for this library itself (`spawn.rs`).
+//! keeps this library out of it. `CCPFS_PRELOAD_FDS`, `CCPFS_PRELOAD_OPENS` and `CCPFS_PRELOAD_QUIET` are for this library
+//! itself (`spawn.rs`).
 //!
 //! *Invariants*: the client library's own calls never come back into it (`inside.rs`); a process that touches no ccPFS
 //! path starts no thread and opens no connection; no panic crosses into the program (it becomes `EIO`).
