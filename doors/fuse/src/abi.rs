@@ -116,6 +116,8 @@ pub(crate) const FSYNC_FDATASYNC: u32 = 1 << 0;
 
 /// Code of a message that drops pages of a file.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
+/// Code of a message that makes the kernel forget a name.
+pub(crate) const NOTIFY_INVAL_ENTRY: i32 = 3;
 /// Code of a message that gives the kernel bytes of a file.
 pub(crate) const NOTIFY_STORE: i32 = 4;
 
@@ -243,6 +245,8 @@ structures! {
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }
     /// Message that drops pages of a file.
     InvalInodeOut { ino: u64, off: i64, len: i64 }
+    /// A name that the kernel is to forget; the name and a zero byte follow.
+    InvalEntryOut { parent: u64, namelen: u32, flags: u32 }
     /// Message that gives the kernel bytes of a file; they follow.
     StoreOut { nodeid: u64, offset: u64, size: u32, padding: u32 }
 }

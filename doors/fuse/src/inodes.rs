@@ -8,10 +8,10 @@ use crate::exchange::Errno;
 use crate::pages::Pages;
 use crate::sys;
 use std::collections::HashMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
 
 /// Device and number of an inode of the namespace.
 type Key = (u64, u64);
@@ -24,6 +24,9 @@ pub(crate) struct Inode {
     fd: OwnedFd,
     /// How many references the kernel has.
     lookups: AtomicU64,
+    is_directory: bool,
+    /// The directory and the name by which the kernel found it last.
+    place: Mutex<Option<(u64, CString)>>,
     /// The kernel's pages of the file.
     pub(crate) pages: Pages,
 }
@@ -32,6 +35,14 @@ impl Inode {
     /// The descriptor, open as a path only.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// Notes by which name of which directory the kernel has found it.
+    pub(crate) fn note_place(&self, parent: &Inode, name: &CStr) {
+        let mut place = self.place.lock().expect("no code panics under this lock");
+        if !place.as_ref().is_some_and(|(id, known)| *id == parent.nodeid && known.as_c_str() == name) {
+            *place = Some((parent.nodeid, name.to_owned()));
+        }
     }
 
     /// Its attributes as the namespace's file system has them.
@@ -50,6 +61,12 @@ struct Tables {
 /// All inodes that the kernel knows.
 pub(crate) struct Inodes {
     tables: RwLock<Tables>,
+    /// How many there may be before the kernel is to forget some: each takes a descriptor.
+    many: usize,
+    /// As `many`, or more if the kernel needs more.
+    crowd: AtomicUsize,
+    /// Whether some are being forgotten.
+    thinning: AtomicBool,
 }
 
 fn key_of(found: &libc::stat) -> Key {
@@ -60,8 +77,11 @@ impl Inodes {
     /// The table with the mounted directory in it.
     pub(crate) fn new(root: OwnedFd) -> Result<Inodes, Errno> {
         let found = sys::stat(root.as_fd())?;
-        let inodes = Inodes { tables: RwLock::new(Tables { last_id: ROOT_ID - 1, ..Tables::default() }) };
-        inodes.enter(key_of(&found), root);
+        let tables = RwLock::new(Tables { last_id: ROOT_ID - 1, ..Tables::default() });
+        // The other half is for what is open.
+        let many = sys::descriptor_limit() / 2;
+        let inodes = Inodes { tables, many, crowd: AtomicUsize::new(many), thinning: AtomicBool::new(false) };
+        inodes.enter(&found, root);
         Ok(inodes)
     }
 
@@ -78,16 +98,19 @@ impl Inodes {
     pub(crate) fn look_up(&self, parent: &Inode, name: &CStr) -> Result<(Arc<Inode>, libc::stat), Errno> {
         let found = sys::stat_at(parent.fd(), name, 0)?;
         if let Some(inode) = self.known(key_of(&found)) {
+            inode.note_place(parent, name);
             return Ok((inode, found));
         }
         let fd = sys::open_at(parent.fd(), name, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
-        self.adopt(fd)
+        let (inode, found) = self.adopt(fd)?;
+        inode.note_place(parent, name);
+        Ok((inode, found))
     }
 
     /// Enters what a descriptor, open as a path only, is open on; the kernel gets one more reference.
     pub(crate) fn adopt(&self, fd: OwnedFd) -> Result<(Arc<Inode>, libc::stat), Errno> {
         let found = sys::stat(fd.as_fd())?;
-        Ok((self.enter(key_of(&found), fd), found))
+        Ok((self.enter(&found, fd), found))
     }
 
     fn known(&self, key: Key) -> Option<Arc<Inode>> {
@@ -98,7 +121,8 @@ impl Inodes {
         Some(Arc::clone(inode))
     }
 
-    fn enter(&self, key: Key, fd: OwnedFd) -> Arc<Inode> {
+    fn enter(&self, found: &libc::stat, fd: OwnedFd) -> Arc<Inode> {
+        let key = key_of(found);
         let mut tables = self.tables.write().expect("no code panics under this lock");
         if let Some(inode) = tables.by_key.get(&key) {
             inode.lookups.fetch_add(1, Ordering::Relaxed);
@@ -106,7 +130,15 @@ impl Inodes {
         }
         tables.last_id += 1;
         let nodeid = tables.last_id;
-        let inode = Inode { nodeid, key, fd, lookups: AtomicU64::new(1), pages: Pages::default() };
+        let inode = Inode {
+            nodeid,
+            key,
+            fd,
+            lookups: AtomicU64::new(1),
+            is_directory: found.st_mode & libc::S_IFMT == libc::S_IFDIR,
+            place: Mutex::default(),
+            pages: Pages::default(),
+        };
         let inode = Arc::new(inode);
         tables.by_id.insert(nodeid, Arc::clone(&inode));
         tables.by_key.insert(key, Arc::clone(&inode));
@@ -136,8 +168,34 @@ impl Inodes {
         }
     }
 
+    /// Whether there are so many that some should be forgotten: told once, until [`Inodes::thin_out`] has ended.
+    pub(crate) fn are_crowded(&self) -> bool {
+        self.count() > self.crowd.load(Ordering::Relaxed) && !self.thinning.swap(true, Ordering::Relaxed)
+    }
+
+    /// Has the kernel forget the names of a quarter of those that may be there, oldest first: not of directories, in which programs may
+    /// be, and not of what is open.
+    pub(crate) fn thin_out(&self, forget: impl Fn(u64, &CStr)) {
+        let mut idle: Vec<Arc<Inode>> = {
+            let tables = self.tables.read().expect("no code panics under this lock");
+            let files = tables.by_id.values().filter(|inode| !inode.is_directory);
+            files.filter(|inode| inode.pages.any_handle().is_none()).cloned().collect()
+        };
+        idle.sort_unstable_by_key(|inode| inode.nodeid);
+        idle.truncate((self.many / 4).max(1));
+        for inode in &idle {
+            let place = inode.place.lock().expect("no code panics under this lock").clone();
+            if let Some((parent, name)) = place {
+                forget(parent, &name);
+            }
+        }
+        // If they are in use all the same, not at once again.
+        let left = self.count().saturating_sub(idle.len());
+        self.crowd.store(self.many.max(left + self.many / 8), Ordering::Relaxed);
+        self.thinning.store(false, Ordering::Relaxed);
+    }
+
     /// How many there are.
-    #[cfg(test)]
     fn count(&self) -> usize {
         self.tables.read().expect("no code panics under this lock").by_id.len()
     }

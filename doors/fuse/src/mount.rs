@@ -149,6 +149,9 @@ impl Mount {
     /// The answer that gives the kernel a reference to an inode.
     pub(crate) fn entry(&self, inode: &Inode, mut found: libc::stat) -> Result<EntryOut, Errno> {
         inode.pages.cuts.wait();
+        if self.inodes.are_crowded() {
+            self.drops.push(crate::pages::Drop::Crowd);
+        }
         if let Err(errno) = self.complete(inode.fd(), &mut found) {
             self.inodes.forget(inode.nodeid, 1);
             return Err(errno);

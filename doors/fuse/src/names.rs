@@ -181,6 +181,7 @@ impl Mount {
             Ok(file) => {
                 let fd = sys::reopen(file.stub(), libc::O_PATH)?;
                 let (inode, found) = self.inodes.adopt(fd)?;
+                inode.note_place(&parent, name);
                 self.created(&inode, found, file, asked.flags)
             }
             // Somebody made it since the kernel looked: unless that is an error, it looks again and opens it, with all checks.

@@ -1,8 +1,11 @@
 //! Messages to the kernel that nobody asked for: drop pages, take a size.
 
-use crate::abi::{InvalInodeOut, NOTIFY_INVAL_INODE, NOTIFY_STORE, OutHeader, StoreOut};
+use crate::abi::{
+    InvalEntryOut, InvalInodeOut, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NOTIFY_STORE, OutHeader, StoreOut,
+};
 use crate::exchange::Errno;
 use crate::sys;
+use std::ffi::CStr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use zerocopy::IntoBytes;
 
@@ -40,6 +43,16 @@ impl Notifier {
         let word = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let message = InvalInodeOut { ino: nodeid, off: word(offset), len: word(length) };
         self.send(NOTIFY_INVAL_INODE, message.as_bytes(), &[])
+    }
+
+    /// Makes the kernel forget a name, and with it the file, if nothing else uses it there.
+    ///
+    /// # Errors
+    /// `ENOENT` when the kernel does not know the name any more.
+    pub(crate) fn forget_name(&self, parent: u64, name: &CStr) -> Result<(), Errno> {
+        let namelen = u32::try_from(name.to_bytes().len()).map_err(|_| libc::ENAMETOOLONG)?;
+        let message = InvalEntryOut { parent, namelen, flags: 0 };
+        self.send(NOTIFY_INVAL_ENTRY, message.as_bytes(), name.to_bytes_with_nul())
     }
 
     /// Raises the size that the kernel knows to `size`, by giving it a byte just before; the byte is not used as long as its page

@@ -70,6 +70,8 @@ pub(crate) enum Drop {
     Revoked { inode: Weak<Inode>, window: u64, hold: HoldId },
     /// The last handle of a file is closed: all of its pages, then the handle.
     Closed(Arc<Handle>),
+    /// The kernel remembers too many files.
+    Crowd,
 }
 
 impl Window {
@@ -316,6 +318,10 @@ impl Mount {
                 }
             }
             Drop::Closed(handle) => self.drop_all_pages(&handle.inode),
+            Drop::Crowd => self.inodes.thin_out(|parent, name| {
+                // What the kernel has forgotten or uses is as it should be.
+                let _ = self.notifier.forget_name(parent, name);
+            }),
         }
     }
 

@@ -243,3 +243,11 @@ pub(crate) fn raise_descriptor_limit() {
     // SAFETY: as above.
     unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
 }
+
+/// How many descriptors this process may have.
+pub(crate) fn descriptor_limit() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: our own structure.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0;
+    if known { usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX) } else { 1024 }
+}
