@@ -146,7 +146,9 @@ impl Mount {
         handle.inode.pages.cuts.wait();
         let whence = asked.whence.cast_signed();
         match &handle.content {
-            Content::Data { file, .. } => seek_data(file, asked.offset, whence),
+            Content::Data { file, .. } => {
+                seek_data(file, &handle.inode.pages.written_windows(), asked.offset, whence)
+            }
             Content::Plain(fd) => {
                 sys::seek(fd.as_fd(), position(asked.offset)?, whence).map(i64::cast_unsigned)
             }
@@ -217,11 +219,29 @@ fn allocate_data(file: &File, asked: &FallocateIn, mode: i32) -> Result<(), FsEr
     }
 }
 
-fn seek_data(file: &File, offset: u64, whence: i32) -> Result<u64, Errno> {
-    let found = match whence {
-        libc::SEEK_DATA => file.next_data(offset),
-        libc::SEEK_HOLE => file.next_hole(offset),
-        _ => return Err(libc::EINVAL),
-    };
-    found.map_err(|e| failed(&e))?.ok_or(libc::ENXIO)
+/// The next data or hole. What is in mapped pages only counts as data: the client does not know it.
+fn seek_data(file: &File, mapped: &[Extent], offset: u64, whence: i32) -> Result<u64, Errno> {
+    let size = if mapped.is_empty() { 0 } else { file.size().map_err(|e| failed(&e))? };
+    let mapped: Vec<Extent> =
+        mapped.iter().filter_map(|window| Extent::new(window.start(), window.end().min(size))).collect();
+    match whence {
+        libc::SEEK_DATA => {
+            let known = file.next_data(offset).map_err(|e| failed(&e))?;
+            let stored = mapped.iter().find(|window| window.end() > offset);
+            known.into_iter().chain(stored.map(|window| window.start().max(offset))).min().ok_or(libc::ENXIO)
+        }
+        libc::SEEK_HOLE => {
+            let mut at = offset;
+            loop {
+                let hole = file.next_hole(at).map_err(|e| failed(&e))?;
+                // Behind the last page: the file ends there, with the hole that every file ends with.
+                let Some(hole) = hole.or(Some(size).filter(|_| at > offset)) else { return Err(libc::ENXIO) };
+                match mapped.iter().find(|window| window.start() <= hole && hole < window.end()) {
+                    Some(window) => at = window.end(),
+                    None => return Ok(hole),
+                }
+            }
+        }
+        _ => Err(libc::EINVAL),
+    }
 }

@@ -38,6 +38,8 @@ pub(crate) struct Mount {
     pub(crate) timeouts: Timeouts,
     /// Largest write that the kernel sends, bytes.
     pub(crate) write_bytes_max: u32,
+    /// Whether the kernel is told sizes ahead of the real ones ([`crate::options::MountOptions::raise_size`]).
+    pub(crate) raise_size: bool,
     /// Whether `close` waits for the flush.
     flush_on_close: bool,
     /// Whether threads can take on other users.
@@ -69,7 +71,7 @@ impl Mount {
         client: Client,
         root: OwnedFd,
         notifier: Arc<Notifier>,
-        (timeouts, write_bytes_max): (Timeouts, u32),
+        (timeouts, write_bytes_max, raise_size): (Timeouts, u32, bool),
     ) -> Result<Mount, Errno> {
         let flush_on_close = client.config().flush_on_close;
         Ok(Mount {
@@ -81,6 +83,7 @@ impl Mount {
             drops: Drops::default(),
             timeouts,
             write_bytes_max,
+            raise_size,
             flush_on_close,
             can_switch: AtomicBool::new(false),
             closing: AtomicBool::new(false),

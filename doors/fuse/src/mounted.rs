@@ -71,7 +71,13 @@ pub fn mount(config: ClientConfig, directory: &Path, options: &MountOptions) -> 
     let device = kernel::mount(&directory, options).map_err(refused)?;
     let timeouts = Timeouts { entry: options.entry_timeout, attr: options.attr_timeout };
     let rings = if rings { options.rings } else { Rings::Off };
-    match converse(client, root, device, (timeouts, acl, rings, options.write_bytes_max)) {
+    match converse(
+        client,
+        root,
+        device,
+        (timeouts, acl, rings),
+        (options.write_bytes_max, options.raise_size),
+    ) {
         Ok((session, queues)) => Ok(Mounted { session, queues, directory }),
         Err(error) => {
             // Nobody will ever answer there.
@@ -85,12 +91,13 @@ fn converse(
     client: Client,
     root: OwnedFd,
     device: OwnedFd,
-    (timeouts, acl, rings, write_bytes_max): (Timeouts, bool, Rings, u32),
+    (timeouts, acl, rings): (Timeouts, bool, Rings),
+    (write_bytes_max, raise_size): (u32, bool),
 ) -> io::Result<(Arc<Session>, Option<Arc<Queues>>)> {
     locks::prepare_signal();
     let agreed = init::agree(&device, write_bytes_max, (acl, rings != Rings::Off))?;
     let notifier = Arc::new(Notifier::new(device.try_clone()?));
-    let settings = (timeouts, agreed.write_bytes_max);
+    let settings = (timeouts, agreed.write_bytes_max, raise_size);
     let mount = Mount::new(client, root, notifier, settings).map_err(io::Error::from_raw_os_error)?;
     let rings_device = device.try_clone()?;
     let session = Session::new(Arc::new(mount), device);

@@ -62,6 +62,10 @@ impl Mount {
         inode.pages.cuts.wait();
         let writable = is_writable(flags);
         let content = match self.client.attach(inode.fd(), access(flags)) {
+            // The name went, and with it the data, after the kernel had looked: it looks again when it hears so.
+            Ok(_) if inode.pages.any_handle().is_none() && sys::stat(inode.fd())?.st_nlink == 0 => {
+                return Err(libc::ESTALE);
+            }
             Ok(file) => {
                 let truncated = writable && has(flags, libc::O_TRUNC);
                 if truncated {

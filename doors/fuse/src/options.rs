@@ -31,6 +31,9 @@ pub struct MountOptions {
     pub write_bytes_max: u32,
     /// Whether requests come over rings.
     pub rings: Rings,
+    /// Whether the kernel is told a size ahead of the real one while several handles write a growing file, so that they do not take
+    /// turns. `RWF_APPEND`, and the offset after `O_APPEND` was set later, then go by that size. Default: no.
+    pub raise_size: bool,
     /// Flags of `mount(2)`: read-only, without set-user-id programs and so on.
     pub flags: libc::c_ulong,
 }
@@ -45,6 +48,7 @@ impl Default for MountOptions {
             acl: None,
             write_bytes_max: 1 << 20,
             rings: Rings::Auto,
+            raise_size: false,
             flags: 0,
         }
     }
@@ -119,6 +123,8 @@ impl MountOptions {
                 self.write_bytes_max =
                     bytes.ok_or(format!("'{option}': 4096 to 67108864 bytes are possible"))?;
             }
+            None if option == "raise_size" => self.raise_size = true,
+            None if option == "noraise_size" => self.raise_size = false,
             Some(("io_uring", value)) => {
                 self.rings = match value {
                     "auto" => Rings::Auto,
@@ -151,8 +157,8 @@ mod tests {
         assert_eq!(options.flags, libc::MS_RDONLY | libc::MS_NOSUID);
         assert_eq!(options.attr_timeout, Duration::from_millis(1500));
         assert_eq!((options.source.as_str(), options.acl), ("burst", Some(true)));
-        options.parse("rw,,suid,io_uring=off").unwrap();
-        assert_eq!((options.flags, options.rings), (0, Rings::Off));
+        options.parse("rw,,suid,io_uring=off,raise_size").unwrap();
+        assert_eq!((options.flags, options.rings, options.raise_size), (0, Rings::Off, true));
     }
 
     #[test]

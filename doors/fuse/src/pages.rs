@@ -145,6 +145,16 @@ impl Pages {
         self.all().iter().any(|(_, window)| matches!(*window.lock(), State::Dropping(_)))
     }
 
+    /// Windows that may have pages with data which only the kernel knows, in rising order.
+    pub(crate) fn written_windows(&self) -> Vec<Extent> {
+        let may_be_written = |window: &Window| match &*window.lock() {
+            State::Held(hold) => hold.mode() == HoldMode::Write,
+            State::Dropping(dropping) => dropping.hold.mode() == HoldMode::Write,
+            State::Empty | State::Taking => false,
+        };
+        self.all().iter().filter(|(_, window)| may_be_written(window)).map(|(_, w)| w.extent).collect()
+    }
+
     /// A handle that may write, if there is one.
     fn writer(&self) -> Option<Arc<Handle>> {
         let handles = self.handles.lock().expect("no code panics under this lock");
@@ -379,7 +389,7 @@ impl Mount {
     /// kernel is told a larger size, so that the next ones can come at once.
     pub(crate) fn note_write(&self, inode: &Inode, end: u64) {
         let pages = &inode.pages;
-        if !pages.ahead.moves_end(end) || !pages.has_writers() || pages.any() {
+        if !self.raise_size || !pages.ahead.moves_end(end) || !pages.has_writers() || pages.any() {
             return;
         }
         if let Some(size) = pages.ahead.raise(end)

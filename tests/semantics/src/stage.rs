@@ -54,4 +54,10 @@ impl Stage {
     pub fn first_mounts(&self) -> bool {
         matches!(self.doors.0, Door::Mount(_))
     }
+
+    /// Whether the second agent is behind a mount.
+    #[must_use]
+    pub fn second_mounts(&self) -> bool {
+        matches!(self.doors.1, Door::Mount(_))
+    }
 }
