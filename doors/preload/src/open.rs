@@ -141,6 +141,7 @@ fn open_in_namespace(at: c_int, path: &CStr, flags: c_int, mode: mode_t, links: 
             }
             Ok(_) => match open_stub(at, path, flags) {
                 Err(libc::ENOENT) if create => {}
+                Err(libc::ESTALE) => {}
                 answer => return answer,
             },
             Err(libc::ENOENT) if create => {
@@ -253,7 +254,16 @@ fn open_stub(at: c_int, path: &CStr, flags: c_int) -> Result<c_int, Errno> {
     entered_plain(fd);
     let found = real::stat_of(fd).inspect_err(|_| real::close_plain(fd))?;
     let file = OpenFile::allocate(flags, found.st_dev, found.st_ino);
-    let attached = attach(fd, file.access()).and_then(|attached| {
+    let attached = attach(fd, file.access());
+    // The name went, and perhaps the data, before anybody knew that this process has the file open: the name may lead to another one.
+    if attached.is_ok()
+        && real::stat_of(fd).is_ok_and(|now| now.st_nlink == 0)
+        && (found.st_nlink > 0 || paths::is_ours(at, path))
+    {
+        real::close_plain(fd);
+        return Err(libc::ESTALE);
+    }
+    let attached = attached.and_then(|attached| {
         if flags & libc::O_TRUNC != 0 {
             let writable = Access { read: false, write: true, append: false };
             let target = if file.is_writable() { attached.clone() } else { attach(fd, writable)? };
