@@ -1,6 +1,6 @@
 //! The mount: ccPFS as a file system of the kernel, over FUSE.
 //!
-//! *What*: [`mount`] puts the namespace on a directory: names are those of the namespace directory, contents are the client's
+//! *What*: [`mount()`] puts the namespace on a directory: names are those of the namespace directory, contents are the client's
 //! files. *Invariants*: the kernel caches only what a lock of the client protects, and drops it before the lock goes; a
 //! request that waits keeps nobody else waiting. *Not here*: permission checks, which the kernel makes; decisions about locks
 //! and data, which are the client's.

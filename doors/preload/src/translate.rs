@@ -117,7 +117,7 @@ fn write_all(open: &OpenRef, fd: c_int, from: &[IoSlice<'_>], wanted: usize) -> 
 /// Writes at the end of the file; `moves` says whether the offset goes there.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub(crate) fn append(open: &OpenRef, fd: c_int, from: &[IoSlice<'_>], moves: bool) -> Result<isize, Errno> {
     if !open.is_writable() {
         return Err(libc::EBADF);

@@ -255,7 +255,7 @@ impl World {
         })
     }
 
-    /// Mount 0 or 1, made at its first use. `None` after [`World::end_mount`].
+    /// Mount 0 or 1, made at its first use. `None` after its end.
     pub fn mount(&self, index: usize) -> MutexGuard<'_, Option<Mount>> {
         let mut mount = locked(&self.mounts[index]);
         if mount.is_none() {
