@@ -148,11 +148,11 @@ impl ClientInner {
         // The record was read before.
         let (state, found) = (looked.record.state, sys::stat(stub)?);
         let age_ns = crate::times::now_ns().saturating_sub(sys::changed_ns(&found));
-        let StubState::Sealed(_) = state else { return Ok((state, found)) };
         if age_ns.abs() > SETTLED_NS {
             return Ok((state, found));
         }
-        // Somebody may be between writing the record and setting the times.
+        // Somebody who seals or unseals may be between writing the record and putting the stub's time back. The record alone
+        // does not tell: it may have been read before the other wrote it.
         let _turn = self.opens.record(looked.record.file, true);
         let state = record(stub)?.map_or(StubState::Unwatched, |record| record.state);
         Ok((state, sys::stat(stub)?))

@@ -3,6 +3,7 @@
 //! A file that somebody may write has the later of two times: when its data were written, if that was after the stub was changed
 //! last (`ctime`), else what the stub says. So times that are set by hand win over earlier writes, and later writes over them.
 
+use crate::attributes::Looked;
 use crate::client::{Client, ClientInner};
 use crate::directory::namespace_error;
 use crate::error::FsError;
@@ -65,8 +66,12 @@ impl Client {
         let fail = |e| namespace_error("utimens", &crate::attributes::path_of(fd), e);
         let found = sys::stat(fd).map_err(fail)?;
         let looked = self.inner.look(fd, &found)?;
-        let unsealed = looked.filter(|looked| !matches!(looked.record.state, StubState::Sealed(_)));
-        let Some(looked) = unsealed else { return sys::set_times(fd, times).map_err(fail) };
+        let Some(looked) = looked else { return sys::set_times(fd, times).map_err(fail) };
+        if matches!(looked.record.state, StubState::Sealed(_))
+            && self.inner.set_sealed_times(&looked, fd, times).map_err(fail)?
+        {
+            return Ok(());
+        }
         if times[1].tv_nsec == libc::UTIME_OMIT {
             self.settle_times(fd)?;
         }
@@ -129,6 +134,33 @@ impl ClientInner {
         Ok(())
     }
 
+    /// See [`Client::set_times`], for a file that was sealed. `Ok(false)`, and nothing is changed, if it is not any longer.
+    fn set_sealed_times(
+        &self,
+        looked: &Looked,
+        fd: BorrowedFd<'_>,
+        times: &[libc::timespec; 2],
+    ) -> io::Result<bool> {
+        let _turn = self.opens.record(looked.record.file, false);
+        let is_sealed = crate::directory::record(looked.stub.as_fd())?
+            .is_none_or(|record| matches!(record.state, StubState::Sealed(_)));
+        if is_sealed {
+            sys::set_times(fd, times)?;
+        }
+        Ok(is_sealed)
+    }
+
+    /// Sets the times of a stub while nobody is between writing its record and putting back the time that it had.
+    fn set_stub_times(
+        &self,
+        shared: &FileShared,
+        fd: BorrowedFd<'_>,
+        times: &[libc::timespec; 2],
+    ) -> io::Result<()> {
+        let _turn = self.opens.record(shared.stub.file, false);
+        sys::set_times(fd, times)
+    }
+
     /// See [`Client::set_times`], for a file that is open and not sealed.
     fn set_times_unsealed(
         &self,
@@ -145,7 +177,7 @@ impl ClientInner {
         if is_alone {
             // Servers take for written later what they store later; they may be asked once others write, too.
             shared.flush(self)?;
-            sys::set_times(fd, times).map_err(fail)?;
+            self.set_stub_times(shared, fd, times).map_err(fail)?;
             return outrun(fd, shared, times).map(drop).map_err(fail);
         }
         let mut turn = shared.ranges.lock(Extent::WHOLE, false);
@@ -157,7 +189,7 @@ impl ClientInner {
         let flushed = shared.flush(self);
         let changed = flushed.and_then(|()| {
             let_pass(sys::changed_ns(&sys::stat(fd).map_err(fail)?));
-            sys::set_times(fd, times).and_then(|()| outrun(fd, shared, times)).map_err(fail)
+            self.set_stub_times(shared, fd, times).and_then(|()| outrun(fd, shared, times)).map_err(fail)
         });
         if let Ok(changed) = &changed {
             let_pass(*changed);

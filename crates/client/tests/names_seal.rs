@@ -405,3 +405,32 @@ fn a_writer_that_only_makes_holes_changes_the_time_and_seals_what_is_true() {
     assert!(found.st_mtime > PAST.tv_sec && sealed_size(&other, &path) == Some(1 << 20));
     assert_eq!(u64::try_from(found.st_blocks).unwrap(), truth.stored_bytes.div_ceil(4096) * 8);
 }
+
+/// Whoever seals or unseals puts the stub's time back: also then, a time that is set meanwhile is not lost, nor is another seen.
+//= semantics.md#S3 type=test
+#[test]
+fn a_time_set_by_hand_outlives_others_opening_and_closing_the_file() {
+    let world = World::start();
+    let path = world.path("f");
+    let (one, two, third) = (world.client(), world.client(), world.client());
+    let file = create(&one, &path);
+    file.write_at(&[1; 10], 0).unwrap();
+    file.close().unwrap();
+    let stub = std::fs::File::open(&path).unwrap();
+    std::thread::scope(|scope| {
+        let opener = scope.spawn(|| {
+            for _ in 0..300 {
+                open(&one, &path).close().unwrap();
+            }
+        });
+        let mut second = 0;
+        while !opener.is_finished() {
+            second += 1;
+            let time = libc::timespec { tv_sec: second, tv_nsec: 5 };
+            two.set_times(stub.as_fd(), &[time, time]).unwrap();
+            for client in [&two, &third, &third] {
+                assert_eq!(modified(client, &path), (second, 5));
+            }
+        }
+    });
+}
