@@ -10,6 +10,8 @@ use ccpfs_sim::plot::draw;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// Options of `ccpfs sim figure`.
 #[derive(Debug, clap::Args)]
@@ -50,6 +52,7 @@ pub(crate) struct FiguresArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
     /// Take runs from this file, the 'runs.json' of an earlier page of this same program, and simulate only what is not there.
+    /// It is written while the runs go on: an interrupted page goes on with '--runs DIR/runs.json'.
     #[arg(long, value_name = "FILE")]
     runs: Option<PathBuf>,
 }
@@ -75,7 +78,7 @@ fn begin(threads: Option<u16>, what: &str) -> (usize, ProgressBar) {
     (threads.map_or_else(all_processors, usize::from), progress(0, what))
 }
 
-fn show(bar: &ProgressBar, step: Step) {
+fn show(bar: &ProgressBar, step: Step<'_>) {
     bar.set_length(step.of as u64);
     bar.set_position(step.done as u64);
 }
@@ -166,6 +169,41 @@ fn runs(path: &Path) -> Result<Outcomes, Failure> {
         .context(|| format!("--runs: {} is not what this program has written", path.display()))
 }
 
+/// The file of a page's runs. What is done is written from time to time, so that an interrupted page can be gone on with.
+struct RunsFile {
+    path: PathBuf,
+    written: Mutex<Instant>,
+}
+
+/// How often the file of the runs is written while they go on.
+const RUNS_EVERY: Duration = Duration::from_secs(10);
+
+impl RunsFile {
+    fn new(out: &Path) -> RunsFile {
+        RunsFile { path: out.join("runs.json"), written: Mutex::new(Instant::now()) }
+    }
+
+    /// Whole or not at all: a name is never that of half a file.
+    fn write(&self, found: &Outcomes) -> Result<(), Failure> {
+        let all =
+            serde_json::to_string_pretty(found).context(|| "cannot write the runs as JSON".to_owned())?;
+        let new = self.path.with_extension("json.new");
+        write(&new, &(all + "\n"))?;
+        std::fs::rename(&new, &self.path).context(|| format!("cannot write {}", self.path.display()))
+    }
+
+    /// Some more are there. What fails here is tried again, and told, at the end.
+    fn note(&self, found: &Outcomes) {
+        let mut written = self.written.lock().expect("no code panics under this lock");
+        if written.elapsed() >= RUNS_EVERY {
+            if let Err(failure) = self.write(found) {
+                tracing::warn!(%failure, "the runs are not saved meanwhile");
+            }
+            *written = Instant::now();
+        }
+    }
+}
+
 fn print(figure: &Figure) {
     say(&figure.title);
     figure.text.iter().for_each(|paragraph| say(format!("\n{paragraph}")));
@@ -204,7 +242,11 @@ pub(crate) fn figures(arguments: &FiguresArguments) -> Result<(), Failure> {
     let (threads, bar) = begin(arguments.threads, "all figures");
     let known = arguments.runs.as_deref().map_or_else(|| Ok(Outcomes::default()), runs)?;
     let size = size(arguments.quick, arguments.part);
-    let simulated = figures::simulate_all(size, &known, threads, &|step| show(&bar, step));
+    let file = RunsFile::new(out);
+    let simulated = figures::simulate_all(size, &known, threads, &|step| {
+        show(&bar, step);
+        file.note(step.found);
+    });
     bar.finish_and_clear();
     let report: Report = simulated.map_err(|error| Failure::new(format!("figures: {error}")))?;
     for figure in &report.figures {
@@ -215,9 +257,7 @@ pub(crate) fn figures(arguments: &FiguresArguments) -> Result<(), Failure> {
     }
     let index = out.join("index.html");
     write(&index, &page(&report))?;
-    let all = serde_json::to_string_pretty(&report.outcomes)
-        .context(|| "cannot write the runs as JSON".to_owned())?;
-    write(&out.join("runs.json"), &(all + "\n"))?;
+    file.write(&report.outcomes)?;
     if let Some(table) = compared(&report.figures) {
         write(&out.join("table.txt"), &table.to_text())?;
         say(table.to_text().trim_end());

@@ -217,7 +217,7 @@ pub fn simulate_one(
     entry: &Entry,
     size: Size,
     threads: usize,
-    progress: &(dyn Fn(Step) + Sync),
+    progress: &(dyn Fn(Step<'_>) + Sync),
 ) -> Result<Figure, String> {
     let outcomes = run_all(&entry.runs(size), &Outcomes::default(), threads, progress)?;
     Ok(entry.finish(size, &outcomes))
@@ -233,7 +233,7 @@ pub fn simulate_all(
     size: Size,
     known: &Outcomes,
     threads: usize,
-    progress: &(dyn Fn(Step) + Sync),
+    progress: &(dyn Fn(Step<'_>) + Sync),
 ) -> Result<Report, String> {
     let mut specs: Vec<Spec> = FIGURES.iter().flat_map(|entry| entry.runs(size)).collect();
     specs.extend(sensitivity::specs(size));

@@ -324,12 +324,14 @@ impl Outcomes {
 }
 
 /// How far many runs are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
     /// Runs that are done.
     pub done: usize,
     /// Runs in all.
     pub of: usize,
+    /// All that has come out so far, with what was known before.
+    pub found: &'a Outcomes,
 }
 
 /// Simulates all runs but those that are known, equal ones once, over so many threads.
@@ -341,7 +343,7 @@ pub fn run_all(
     specs: &[Spec],
     known: &Outcomes,
     threads: usize,
-    progress: &(dyn Fn(Step) + Sync),
+    progress: &(dyn Fn(Step<'_>) + Sync),
 ) -> Result<Outcomes, String> {
     let distinct: BTreeMap<String, &Spec> = specs.iter().map(|spec| (spec.key(), spec)).collect();
     let is_known = |key: &String| known.found.contains_key(key);
@@ -350,7 +352,8 @@ pub fn run_all(
     let found = Outcomes { found: found.collect() };
     let mut ordered: Vec<(String, &Spec)> = distinct.into_iter().filter(|(key, _)| !is_known(key)).collect();
     ordered.sort_by_key(|(_, spec)| std::cmp::Reverse(spec.weight()));
-    let (next, done, failed) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let known = found.found.len();
     let outcomes: Mutex<Result<Outcomes, String>> = Mutex::new(Ok(found));
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
@@ -359,8 +362,11 @@ pub fn run_all(
                     let Some((key, spec)) = ordered.get(next.fetch_add(1, Ordering::Relaxed)) else { return };
                     let outcome = run(spec);
                     failed.fetch_or(outcome.is_err(), Ordering::Relaxed);
-                    note(&outcomes, key, outcome);
-                    progress(Step { done: done.fetch_add(1, Ordering::Relaxed) + 1, of: ordered.len() });
+                    let mut all = outcomes.lock().expect("no code panics under this lock");
+                    note(&mut all, key, outcome);
+                    if let Ok(found) = &*all {
+                        progress(Step { done: found.found.len() - known, of: ordered.len(), found });
+                    }
                 }
             });
         }
@@ -368,8 +374,7 @@ pub fn run_all(
     outcomes.into_inner().expect("no code panics under this lock")
 }
 
-fn note(outcomes: &Mutex<Result<Outcomes, String>>, key: &str, outcome: Result<Outcome, String>) {
-    let mut all = outcomes.lock().expect("no code panics under this lock");
+fn note(all: &mut Result<Outcomes, String>, key: &str, outcome: Result<Outcome, String>) {
     match (outcome, &mut *all) {
         (Ok(outcome), Ok(all)) => drop(all.found.insert(key.to_owned(), outcome)),
         (Err(error), Ok(_)) => *all = Err(format!("{key}: {error}")),
@@ -389,8 +394,8 @@ mod tests {
         assert_eq!(first.of(&spec(2)).calls, 4);
         let known: Outcomes = serde_json::from_str(&serde_json::to_string(&first).unwrap()).unwrap();
         let simulated = AtomicUsize::new(0);
-        let count = |step: Step| {
-            assert_eq!(step.of, 1);
+        let count = |step: Step<'_>| {
+            assert_eq!((step.done, step.of, step.found.found.len()), (1, 1, 2));
             simulated.fetch_add(1, Ordering::Relaxed);
         };
         let both = run_all(&[spec(2), spec(3)], &known, 2, &count).unwrap();
