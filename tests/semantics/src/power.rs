@@ -5,11 +5,13 @@ use ccpfs_device::{CrashDevice, Device, DeviceError, FailPoint, FaultyDevice, Ma
 use ccpfs_server::{RunningServer, ShardStorage, start_on};
 use ccpfs_types::Extent;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Servers whose devices are in memory and lose on a power cut what was not synced.
 pub struct Power {
     nodes: Vec<Node>,
+    swallows_syncs: Arc<AtomicBool>,
 }
 
 /// A server machine.
@@ -19,6 +21,7 @@ struct Node {
     socket: Arc<RwLock<bool>>,
     running: Option<RunningServer>,
     lives: u64,
+    swallows_syncs: Arc<AtomicBool>,
 }
 
 /// A device during one life of its machine: when the power is gone nothing reaches it.
@@ -26,16 +29,19 @@ struct Life {
     device: Arc<FaultyDevice<CrashDevice>>,
     /// Whether there is power.
     socket: Arc<RwLock<bool>>,
+    /// Whether a sync does nothing and says that it did.
+    swallows_syncs: Arc<AtomicBool>,
 }
 
 impl Power {
     /// Starts the servers of the configuration file.
     pub(crate) fn start(config: &Path, servers: u32) -> Power {
-        let mut power = Power { nodes: Vec::new() };
+        let mut power = Power { nodes: Vec::new(), swallows_syncs: Arc::default() };
         for index in 0..servers {
             let config = ServerConfig::load(Some(config), index).expect("the configuration is ours");
             let device = Arc::new(FaultyDevice::new(CrashDevice::new()));
-            let mut node = Node { config, device, socket: Arc::default(), running: None, lives: 0 };
+            let (socket, swallows_syncs) = (Arc::default(), power.swallows_syncs.clone());
+            let mut node = Node { config, device, socket, running: None, lives: 0, swallows_syncs };
             node.start();
             power.nodes.push(node);
         }
@@ -59,6 +65,12 @@ impl Power {
         }
     }
 
+    /// From now on the devices say of each sync that it is done, and do nothing: a broken world, in which tests of what a power
+    /// cut keeps must fail.
+    pub fn swallow_syncs(&self) {
+        self.swallows_syncs.store(true, Ordering::SeqCst);
+    }
+
     /// There is space again.
     pub fn unlimit(&self) {
         for node in &self.nodes {
@@ -71,7 +83,8 @@ impl Node {
     fn start(&mut self) {
         self.lives += 1;
         self.socket = Arc::new(RwLock::new(true));
-        let device = Arc::new(Life { device: self.device.clone(), socket: self.socket.clone() });
+        let (device, socket) = (self.device.clone(), self.socket.clone());
+        let device = Arc::new(Life { device, socket, swallows_syncs: self.swallows_syncs.clone() });
         let storage = vec![ShardStorage { device, epoch: self.lives }];
         self.running = Some(start_on(self.config.clone(), storage).expect("a server starts"));
     }
@@ -91,6 +104,14 @@ impl Node {
 }
 
 impl Life {
+    fn synced(
+        &self,
+        work: impl FnOnce(&FaultyDevice<CrashDevice>) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let swallowed = self.swallows_syncs.load(Ordering::SeqCst);
+        self.powered(Operation::Sync, |device| if swallowed { Ok(()) } else { work(device) })
+    }
+
     fn powered<T>(
         &self,
         operation: Operation,
@@ -135,7 +156,7 @@ impl Device for Life {
     }
 
     fn sync(&self, object: ObjectName) -> Result<(), DeviceError> {
-        self.powered(Operation::Sync, |device| device.sync(object))
+        self.synced(|device| device.sync(object))
     }
 
     fn remove(&self, object: ObjectName) -> Result<(), DeviceError> {
@@ -143,6 +164,6 @@ impl Device for Life {
     }
 
     fn sync_all(&self) -> Result<(), DeviceError> {
-        self.powered(Operation::Sync, Device::sync_all)
+        self.synced(Device::sync_all)
     }
 }

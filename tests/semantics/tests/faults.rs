@@ -28,6 +28,7 @@ macro_rules! each_door {
 each_door! {
     a_power_cut_keeps_every_byte_that_was_synced,
     a_power_cut_keeps_what_synchronous_writes_wrote,
+    syncs_that_a_power_cut_belies_are_noticed,
     a_full_device_is_reported_and_loses_nothing_when_there_is_space_again,
     a_full_device_is_reported_by_close,
     a_killed_program_loses_only_what_it_had_not_synced,
@@ -58,32 +59,63 @@ struct Known {
     bytes: Vec<Option<u8>>,
 }
 
+/// What is broken in a world, to show that the tests of power cuts notice it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broken {
+    Nothing,
+    /// The devices of the servers say that they synced and did not.
+    Devices,
+    /// Programs believe that they synced and did not.
+    Programs,
+}
+
+/// Whether a file is as a power cut may leave it.
+fn check(seen: &[u8], known: &Known) -> Result<(), String> {
+    for (at, expected) in known.bytes.iter().enumerate() {
+        let found = seen.get(at).copied();
+        if expected.is_some() && *expected != found {
+            let (name, length) = (&known.name, seen.len());
+            return Err(format!("{name}: byte {at} of {length} is {found:?} instead of {expected:?}"));
+        }
+    }
+    Ok(())
+}
+
+/// Writes and syncs here and there, cuts the power, and looks whether something is lost.
+fn cut_while_writing(door: Door, seed: u64, broken: Broken) -> Result<(), String> {
+    let mut world = World::start_inside(&Settings::default());
+    if broken == Broken::Devices {
+        world.power().swallow_syncs();
+    }
+    let agent = world.agent(door);
+    let mut random = Random::new(seed);
+    let files: Vec<Known> = (0..4).map(|number| write_some(&agent, number, &mut random, broken)).collect();
+    world.power().cut();
+    let reader = world.agent(another(door));
+    for file in &files {
+        let seen = reader.get(&file.name).map_err(|error| format!("{}: {error:?}", file.name))?;
+        check(&seen, file)?;
+    }
+    Ok(())
+}
+
 //= semantics.md#S8 type=test
 fn a_power_cut_keeps_every_byte_that_was_synced(door: Door) {
     for seed in 0..3 {
-        let mut world = World::start_inside(&Settings::default());
-        let agent = world.agent(door);
-        let mut random = Random::new(seed);
-        let files: Vec<Known> = (0..4).map(|number| write_some(&agent, number, &mut random)).collect();
-        world.power().cut();
-        let reader = world.agent(another(door));
-        for file in files {
-            let seen = reader.get(&file.name).unwrap();
-            for (at, expected) in file.bytes.iter().enumerate() {
-                let found = seen.get(at).copied();
-                assert!(
-                    expected.is_none() || *expected == found,
-                    "seed {seed}, {}: byte {at} of {} is {found:?} instead of {expected:?}",
-                    file.name,
-                    seen.len()
-                );
-            }
-        }
+        assert_eq!(cut_while_writing(door, seed, Broken::Nothing), Ok(()), "seed {seed}");
+    }
+}
+
+fn syncs_that_a_power_cut_belies_are_noticed(door: Door) {
+    for broken in [Broken::Devices, Broken::Programs] {
+        assert!(cut_while_writing(door, 0, broken).is_err(), "{broken:?} are broken, and nothing is lost");
+        let lost = cut_after_synchronous_writes(door, broken);
+        assert!(lost.is_err(), "{broken:?} are broken, and no synchronous write is lost");
     }
 }
 
 /// Writes and syncs here and there.
-fn write_some(agent: &Agent, number: u64, random: &mut Random) -> Known {
+fn write_some(agent: &Agent, number: u64, random: &mut Random, broken: Broken) -> Known {
     let name = format!("f{number}");
     let fd = agent.open(&name, flags::NEW).unwrap();
     let mut now: Vec<u8> = Vec::new();
@@ -100,10 +132,10 @@ fn write_some(agent: &Agent, number: u64, random: &mut Random) -> Known {
                 now.resize(length, 0);
             }
             1 | 2 => {
-                if random.chance(1, 2) {
-                    agent.fsync(fd).unwrap()
-                } else {
-                    agent.fdatasync(fd).unwrap()
+                match (broken, random.chance(1, 2)) {
+                    (Broken::Programs, _) => {}
+                    (Broken::Nothing | Broken::Devices, true) => agent.fsync(fd).unwrap(),
+                    (Broken::Nothing | Broken::Devices, false) => agent.fdatasync(fd).unwrap(),
                 }
                 known = now.iter().copied().map(Some).collect();
             }
@@ -122,13 +154,17 @@ fn write_some(agent: &Agent, number: u64, random: &mut Random) -> Known {
     Known { name, bytes: known }
 }
 
-//= semantics.md#S8 type=test
-fn a_power_cut_keeps_what_synchronous_writes_wrote(door: Door) {
+/// Writes through descriptors that sync at each write, cuts the power, and looks whether something is lost.
+fn cut_after_synchronous_writes(door: Door, broken: Broken) -> Result<(), String> {
     let mut world = World::start_inside(&Settings::default());
+    if broken == Broken::Devices {
+        world.power().swallow_syncs();
+    }
     let agent = world.agent(door);
     let mut random = Random::new(1);
     let mut expected = Vec::new();
     for (name, flag) in [("sync", libc::O_SYNC), ("dsync", libc::O_DSYNC)] {
+        let flag = if broken == Broken::Programs { 0 } else { flag };
         let fd = agent.open(name, flags::APPEND | flag).unwrap();
         let bytes = random.bytes(200_000);
         for part in bytes.chunks(30_000) {
@@ -139,8 +175,17 @@ fn a_power_cut_keeps_what_synchronous_writes_wrote(door: Door) {
     world.power().cut();
     let reader = world.agent(another(door));
     for (name, bytes) in expected {
-        assert!(reader.get(name).unwrap() == bytes, "{name}");
+        let seen = reader.get(name).map_err(|error| format!("{name}: {error:?}"))?;
+        if seen != bytes {
+            return Err(format!("{name}: {} bytes are there, not all as written", seen.len()));
+        }
     }
+    Ok(())
+}
+
+//= semantics.md#S8 type=test
+fn a_power_cut_keeps_what_synchronous_writes_wrote(door: Door) {
+    assert_eq!(cut_after_synchronous_writes(door, Broken::Nothing), Ok(()));
 }
 
 /// Room on each of the two devices.
@@ -359,7 +404,6 @@ fn a_mount_that_is_told_to_end_under_load_flushes_everything() {
     assert!(world.mount(0).as_mut().unwrap().terminate().success());
     let done = more
         .into_iter()
-        .filter(|_| true)
         .map(ccpfs_semantics::Pending::wait)
         .take_while(Result::is_ok)
         .count();
