@@ -1,5 +1,6 @@
 //! The driver's end of an agent: requests out, answers in.
 
+use crate::tools::signal;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -166,15 +167,12 @@ impl Agent {
         Pending { what: format!("{}: {call}", self.name), answer }
     }
 
-    /// Sends a signal.
+    /// Sends a signal. After `SIGSTOP` it stands still.
     ///
     /// # Panics
     /// When the process has ended.
     pub fn signal(&self, number: i32) {
-        let process = i32::try_from(locked(&self.child).id()).expect("a process number");
-        // SAFETY: the child has not been waited for, so the number is its own.
-        let sent = unsafe { libc::kill(process, number) };
-        assert_eq!(sent, 0, "{} has ended", self.name);
+        signal(&locked(&self.child), number);
     }
 
     /// Ends the process at once, as `kill -9` does, and waits for its end.

@@ -1,5 +1,6 @@
 //! A mount: the process that serves it, and its end in every case.
 
+use crate::tools::signal;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
@@ -48,7 +49,7 @@ impl Mount {
         &self.folder
     }
 
-    /// Sends a signal to the process that serves it.
+    /// Sends a signal to the process that serves it. After `SIGSTOP` it stands still.
     ///
     /// # Panics
     /// When it has ended before.
@@ -154,12 +155,6 @@ fn wait_for_mounts(mut is_there: impl FnMut() -> bool) -> bool {
         unsafe { libc::poll(&raw mut change, 1, 200) };
     }
     false
-}
-
-fn signal(child: &Child, number: i32) {
-    let process = i32::try_from(child.id()).expect("a process number");
-    // SAFETY: the child has not been waited for, so the number is its own.
-    unsafe { libc::kill(process, number) };
 }
 
 /// Waits for the end of a process; gives it back when it does not end.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 
 /// Whether the long form of tests is wanted: the variable `CCPFS_SEMANTICS_LONG` is set and not empty.
 #[must_use]
@@ -69,4 +69,24 @@ pub fn described(output: &Output) -> String {
         let _ = writeln!(text, "-- {name}\n{}", String::from_utf8_lossy(bytes));
     }
     text
+}
+
+/// Sends a signal to a child that has not been waited for. `SIGSTOP` does not stop a process at once: its threads run on until
+/// each of them has noticed. This returns when they have.
+///
+/// # Panics
+/// When the child cannot be signalled, or does not stop.
+pub(crate) fn signal(child: &Child, number: i32) {
+    let process = i32::try_from(child.id()).expect("a process number");
+    // SAFETY: the child has not been waited for, so the number is its own.
+    let sent = unsafe { libc::kill(process, number) };
+    assert_eq!(sent, 0, "process {process} has ended");
+    if number == libc::SIGSTOP {
+        // SAFETY: all zeros is a valid structure, and there is room for one.
+        let stopped = unsafe {
+            let mut what: libc::siginfo_t = std::mem::zeroed();
+            libc::waitid(libc::P_PID, child.id(), &raw mut what, libc::WSTOPPED)
+        };
+        assert_eq!(stopped, 0, "process {process} does not stop");
+    }
 }
