@@ -1,0 +1,40 @@
+//! Regions: what a lock covers. Extents, lists of extents, and nested strided sections that stay symbolic.
+//!
+//! *What*: [`Section`], the strided pieces of an array in a few numbers; [`Region`], one extent, a list, or sections;
+//! [`Datatype`], what MPI's type constructors say, as regions. Two regions are compared by arithmetic (the
+//! module `common` says how, and what it costs), so that 128 K one-byte locks cost what one does.
+//! *Invariants*: a region holds at least one byte; its pieces are disjoint; every answer is exact unless its
+//! documentation says on which side it errs.
+//! *Not here*: lock modes, conflicts, who gets a lock (`ccpfs-dlm`); layouts (`ccpfs-types`); encodings.
+//!
+//! Offsets are those of [`Extent`](ccpfs_types::Extent): bytes below `Extent::EOF`, and an end of `EOF` means to the end of any file.
+#![no_std]
+#![forbid(unsafe_code)]
+extern crate alloc;
+
+mod clip;
+mod common;
+mod datatype;
+mod pieces;
+mod region;
+mod residue;
+mod section;
+mod stripes;
+mod view;
+
+pub use common::TooHard;
+pub use datatype::{Datatype, Field, Order};
+pub use pieces::{Pieces, StripePieces};
+pub use region::Region;
+pub use section::{Level, RegionError, Section};
+
+/// A count of copies that goes on to the end of all files.
+pub const UNBOUNDED: u64 = u64::MAX;
+/// Most levels of a section in normal form. An array of n dimensions needs n - 1, its parts on a stripe at most n more.
+pub const DEPTH_MAX: usize = 8;
+/// Most sections of a region.
+pub const SECTIONS_MAX: usize = 64;
+/// Most parts of a datatype before its region is in normal form.
+pub const PARTS_MAX: usize = 1 << 16;
+/// Most steps that are spent to see whether two sections of one region overlap.
+pub const EFFORT_MAX: u64 = 1 << 16;

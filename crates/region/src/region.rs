@@ -1,0 +1,362 @@
+//! The range of a lock or of a lock request: one extent, a list of extents, or sections.
+
+use crate::common::{Effort, TooHard, search};
+use crate::pieces::{Pieces, StripePieces};
+use crate::section::{RegionError, Section};
+use crate::{EFFORT_MAX, SECTIONS_MAX};
+use alloc::vec::Vec;
+use ccpfs_types::{Extent, Layout};
+use core::fmt;
+
+/// A set of bytes, never empty: what a lock covers.
+///
+/// It is kept in the simplest form that says it: one extent; else, where no section has a level, a sorted list of extents of
+/// which no two overlap or touch; else a sorted list of disjoint sections, at most [`SECTIONS_MAX`].
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Region(Form);
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Form {
+    Extent(Extent),
+    List(Vec<Extent>),
+    Sections(Vec<Section>),
+}
+
+impl Region {
+    /// All bytes.
+    pub const WHOLE: Region = Region(Form::Extent(Extent::WHOLE));
+
+    /// The bytes of all `extents`, in any order, overlapping or not; `None` if there are none. Three and more extents of
+    /// one length that lie equally far apart become a section.
+    #[must_use]
+    pub fn from_extents(mut extents: Vec<Extent>) -> Option<Region> {
+        extents.sort_unstable();
+        extents.dedup_by(|next, last| {
+            let touch = next.start() <= last.end();
+            if touch {
+                *last = last.hull(*next);
+            }
+            touch
+        });
+        if let Some(section) = evenly_spaced(&extents) {
+            return Some(section.into());
+        }
+        match extents[..] {
+            [] => None,
+            [extent] => Some(extent.into()),
+            _ => Some(Region(Form::List(extents))),
+        }
+    }
+
+    /// The bytes of all `sections`, in any order.
+    ///
+    /// # Errors
+    /// [`RegionError::Empty`] if there are none; [`RegionError::Overlapping`] if two share a byte, or
+    /// [`RegionError::TooHard`] if that is too hard to see (extents alone may overlap); [`RegionError::TooMany`] if more than [`SECTIONS_MAX`]
+    /// are left after those that go on with each other were joined.
+    pub fn from_sections(sections: Vec<Section>) -> Result<Region, RegionError> {
+        let region = Region::of(sections).ok_or(RegionError::Empty)?;
+        let Form::Sections(sections) = &region.0 else { return Ok(region) };
+        if sections.len() > SECTIONS_MAX {
+            return Err(RegionError::TooMany);
+        }
+        for (at, section) in sections.iter().enumerate() {
+            for other in &sections[..at] {
+                match section.first_common_within(other, EFFORT_MAX) {
+                    Ok(None) => {}
+                    Ok(Some(_)) => return Err(RegionError::Overlapping),
+                    Err(TooHard) => return Err(RegionError::TooHard),
+                }
+            }
+        }
+        Ok(region)
+    }
+
+    /// The region of sections that are disjoint, or all extents.
+    fn of(mut sections: Vec<Section>) -> Option<Region> {
+        if sections.iter().all(|section| section.levels().is_empty()) {
+            return Region::from_extents(sections.iter().filter_map(Section::as_extent).collect());
+        }
+        sections.sort_unstable();
+        sections.dedup_by(|next, last| match last.joined(next) {
+            Some(joined) => {
+                *last = joined;
+                true
+            }
+            None => false,
+        });
+        match sections[..] {
+            [section] => Some(section.into()),
+            _ => Some(Region(Form::Sections(sections))),
+        }
+    }
+
+    /// The extent, if the region is one.
+    #[must_use]
+    pub fn as_extent(&self) -> Option<Extent> {
+        match &self.0 {
+            Form::Extent(extent) => Some(*extent),
+            Form::List(_) | Form::Sections(_) => None,
+        }
+    }
+
+    /// The sections that the region consists of, sorted by offset; extents are sections with no level.
+    pub fn sections(&self) -> impl Iterator<Item = Section> + '_ {
+        let (extents, sections): (&[Extent], &[Section]) = match &self.0 {
+            Form::Extent(extent) => (core::slice::from_ref(extent), &[]),
+            Form::List(extents) => (extents, &[]),
+            Form::Sections(sections) => (&[], sections),
+        };
+        extents.iter().copied().map(Section::from_extent).chain(sections.iter().copied())
+    }
+
+    /// The smallest extent that holds the region; if a section is unbounded it reaches to [`Extent::EOF`].
+    #[must_use]
+    pub fn bounds(&self) -> Extent {
+        match &self.0 {
+            Form::Extent(extent) => *extent,
+            Form::List(extents) => extents[0].hull(extents[extents.len() - 1]),
+            Form::Sections(sections) => {
+                sections.iter().map(Section::bounds).reduce(Extent::hull).expect("a region has a section")
+            }
+        }
+    }
+
+    /// Whether the region holds the byte at `offset`.
+    #[must_use]
+    pub fn contains(&self, offset: u64) -> bool {
+        self.piece_from(offset).is_some_and(|piece| piece.start() == offset)
+    }
+
+    /// Whether every byte of `other` lies in the region.
+    ///
+    /// Each section (extent) of `other` must lie in one section (extent) of the region; that is decided exactly. So the
+    /// answer is exact if the region is an extent, a list, or one section; if it has several sections, a `false` may
+    /// be wrong where only several of them together hold a section of `other`.
+    #[must_use]
+    pub fn contains_region(&self, other: &Region) -> bool {
+        self.bounds().contains(other.bounds())
+            && other.sections().all(|section| self.contains_section(&section))
+    }
+
+    fn contains_section(&self, section: &Section) -> bool {
+        match &self.0 {
+            Form::Extent(extent) => extent.contains(section.bounds()),
+            Form::List(extents) => list_contains(extents, section),
+            Form::Sections(own) => own.iter().any(|own| own.contains_section(section)),
+        }
+    }
+
+    /// Whether the two share a byte, exactly. Cost: see [`Region::first_common_within`].
+    #[must_use]
+    pub fn overlaps(&self, other: &Region) -> bool {
+        self.first_common(other).is_some()
+    }
+
+    /// The first byte that both hold, exactly, however long it takes.
+    #[must_use]
+    pub fn first_common(&self, other: &Region) -> Option<u64> {
+        self.first_common_within(other, u64::MAX).expect("nobody lives to see so many steps")
+    }
+
+    /// The first byte that both hold, in at most `steps_max` steps (see the crate's module `common`): of two regions with
+    /// sections, the steps of each pair of them; of a list and anything, at most one for each extent of the shorter list.
+    ///
+    /// # Errors
+    /// [`TooHard`] if the steps did not suffice.
+    pub fn first_common_within(&self, other: &Region, steps_max: u64) -> Result<Option<u64>, TooHard> {
+        if !self.bounds().overlaps(other.bounds()) {
+            return Ok(None);
+        }
+        let mut effort = Effort::new(steps_max);
+        let (Form::Sections(own), Form::Sections(others)) = (&self.0, &other.0) else {
+            return leapfrog(self, other, &mut effort);
+        };
+        let mut found: Option<u64> = None;
+        for section in own {
+            for other in others {
+                // Whatever begins behind the byte that was found cannot hold an earlier one.
+                let late = found.is_some_and(|found| found <= section.offset().max(other.offset()));
+                if late || !section.bounds().overlaps(other.bounds()) {
+                    continue;
+                }
+                if let Some(byte) = search(section.view(), other.view(), &mut effort)? {
+                    found = Some(found.map_or(byte, |found| found.min(byte)));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The bytes of the region in `window`; `None` if there are none.
+    ///
+    /// Of a section come at most two sections for each level and one. The result may have more than [`SECTIONS_MAX`] sections.
+    #[must_use]
+    pub fn in_extent(&self, window: Extent) -> Option<Region> {
+        self.parts(|section| section.in_extent(window))
+    }
+
+    /// The bytes of the region that are not in `taken`; `None` if there are none. What a holder keeps when a part of
+    /// its lock is revoked; symbolic as [`Region::in_extent`].
+    #[must_use]
+    pub fn without(&self, taken: Extent) -> Option<Region> {
+        self.parts(|section| section.without(taken))
+    }
+
+    fn parts(&self, part: impl Fn(Section) -> Vec<Section>) -> Option<Region> {
+        let sections: Vec<Section> = self.sections().flat_map(part).collect();
+        if sections.is_empty() { None } else { Region::of(sections) }
+    }
+
+    /// The bytes of the region on `stripe`, in the stripe's offsets, as at most `sections_max` sections; `None` if there
+    /// are none.
+    ///
+    /// # Errors
+    /// [`RegionError::TooMany`] or [`RegionError::TooDeep`] if it takes more sections, or more levels; then
+    /// [`Region::stripe_pieces`] lists the pieces.
+    ///
+    /// # Panics
+    /// If the layout has no such stripe.
+    pub fn on_stripe(
+        &self,
+        layout: &Layout,
+        stripe: u32,
+        sections_max: usize,
+    ) -> Result<Option<Region>, RegionError> {
+        let mut found = Vec::new();
+        for section in self.sections() {
+            found.extend(section.on_stripe(layout, stripe, sections_max)?);
+        }
+        let region = if found.is_empty() { None } else { Region::of(found) };
+        match &region {
+            Some(Region(Form::Sections(sections))) if sections.len() > sections_max => {
+                Err(RegionError::TooMany)
+            }
+            _ => Ok(region),
+        }
+    }
+
+    /// The pieces of the region on `stripe`, in the stripe's offsets and order.
+    #[must_use]
+    pub fn stripe_pieces(&self, layout: &Layout, stripe: u32) -> StripePieces<'_> {
+        StripePieces::new(self, layout, stripe)
+    }
+
+    /// The first piece that ends after `offset`, without what lies before `offset`.
+    #[must_use]
+    pub fn piece_from(&self, offset: u64) -> Option<Extent> {
+        match &self.0 {
+            Form::Extent(extent) => Extent::new(extent.start().max(offset), extent.end()),
+            Form::List(extents) => {
+                let at = extents.partition_point(|extent| extent.end() <= offset);
+                extents.get(at).and_then(|extent| Extent::new(extent.start().max(offset), extent.end()))
+            }
+            Form::Sections(sections) => {
+                sections.iter().filter_map(|section| section.piece_from(offset)).min()
+            }
+        }
+    }
+
+    /// All pieces, in the order of their offsets.
+    #[must_use]
+    pub fn pieces(&self) -> Pieces<'_> {
+        self.pieces_from(0)
+    }
+
+    /// The pieces from `offset` on; the first without what lies before `offset`.
+    #[must_use]
+    pub fn pieces_from(&self, offset: u64) -> Pieces<'_> {
+        Pieces::new(self, offset)
+    }
+
+    /// How many bytes of the region lie before `offset`.
+    #[must_use]
+    pub fn bytes_before(&self, offset: u64) -> u64 {
+        self.sections().map(|section| section.bytes_before(offset)).sum()
+    }
+
+    /// How many bytes the region holds.
+    #[must_use]
+    pub fn length_bytes(&self) -> u64 {
+        self.bytes_before(Extent::EOF)
+    }
+
+    /// How many pieces [`Region::pieces`] yields.
+    #[must_use]
+    pub fn piece_count(&self) -> u64 {
+        self.sections().map(|section| section.piece_count()).sum()
+    }
+}
+
+/// The section that sorted extents are, if there are at least three.
+fn evenly_spaced(extents: &[Extent]) -> Option<Section> {
+    let [first, second, _, ..] = extents else { return None };
+    let stride = second.start() - first.start();
+    let even =
+        |pair: &[Extent]| pair[1].start() - pair[0].start() == stride && pair[1].length() == first.length();
+    let count = u64::try_from(extents.len()).ok()?;
+    if !extents.windows(2).all(even) {
+        return None;
+    }
+    Section::new(first.start(), first.length(), &[(stride, count)]).ok()
+}
+
+/// Whether every byte of `section` is in one of the sorted `extents`: no byte of it is between them.
+fn list_contains(extents: &[Extent], section: &Section) -> bool {
+    let mut at = section.offset();
+    while let Some(piece) = section.piece_from(at) {
+        let holder = extents.partition_point(|extent| extent.end() <= piece.start());
+        match extents.get(holder) {
+            Some(extent) if extent.contains(piece) => at = extent.end(),
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// The first byte of both: each is asked in turn for its first piece from where the other has one.
+fn leapfrog(a: &Region, b: &Region, effort: &mut Effort) -> Result<Option<u64>, TooHard> {
+    let mut at = 0;
+    loop {
+        effort.spend()?;
+        let Some(piece) = a.piece_from(at) else { return Ok(None) };
+        let Some(other) = b.piece_from(piece.start()) else { return Ok(None) };
+        if other.start() < piece.end() {
+            return Ok(Some(other.start()));
+        }
+        at = other.start();
+    }
+}
+
+impl From<Extent> for Region {
+    fn from(extent: Extent) -> Region {
+        Region(Form::Extent(extent))
+    }
+}
+
+impl From<Section> for Region {
+    fn from(section: Section) -> Region {
+        match section.as_extent() {
+            Some(extent) => extent.into(),
+            None => Region(Form::Sections(Vec::from([section]))),
+        }
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, section) in self.sections().enumerate() {
+            if at > 0 {
+                f.write_str(" | ")?;
+            }
+            section.fmt(f)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! The part of a region on a stripe, against its dumb twin: one byte after the other.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use ccpfs_region::{Region, RegionError, Section, UNBOUNDED};
+use ccpfs_types::{Extent, Layout};
+use support::{Bits, Random, Shape};
+
+const UNIT: u64 = 4096;
+/// Bytes of the file that are compared: more than any bounded shape reaches.
+const WORDS: usize = 1 << 13;
+
+/// A shape about as large as some rounds of a layout; its strides share divisors with the unit, or none.
+fn shape(random: &mut Random) -> Shape {
+    let grain = [1, 16, 64, 512, 1024, 4096][random.below(6) as usize];
+    let mut levels = Vec::new();
+    let length_max = [grain, 300, 6000][random.below(3) as usize];
+    let length = 1 + random.below(1 + length_max);
+    let mut span = length;
+    while levels.len() < 3 && span < 20_000 && !random.one_in(4) {
+        let least = span.div_ceil(grain);
+        let stride = if random.one_in(3) {
+            (least * grain).next_multiple_of(UNIT * (1 + random.below(4)))
+        } else {
+            (least + random.below(6)) * grain
+        };
+        let count = (1 + random.below(1 + (60_000 / stride).min(200))).min(1 + 60_000 / stride);
+        span += stride * (count - 1);
+        levels.push((stride, count));
+    }
+    if random.one_in(4) {
+        levels.push(((span + random.below(9000)).next_multiple_of(grain), UNBOUNDED));
+    }
+    Shape { offset: random.below(30_000) / grain * grain, length, levels }
+}
+
+fn on_stripe_by_bytes(file: &Bits, layout: &Layout, stripe: u32) -> Bits {
+    let mut bits = Bits::new(0, WORDS);
+    for offset in file.offsets() {
+        if (offset / UNIT) % u64::from(layout.stripe_count()) == u64::from(stripe) {
+            bits.set(layout.local_offset(offset));
+        }
+    }
+    bits
+}
+
+/// The bits of a region below `end`.
+fn bits_below(region: Option<&Region>, end: u64) -> Bits {
+    let all = region.and_then(|region| region.in_extent(Extent::new(0, end)?));
+    all.map_or(Bits::new(0, WORDS), |region| Bits::of_region(&region, 0, WORDS))
+}
+
+#[test]
+fn parts_on_stripes_are_what_their_bytes_are() {
+    let mut random = Random(5);
+    let mut too_many = 0;
+    for _ in 0..400 {
+        let shape = shape(&mut random);
+        let region: Region = shape.section().unwrap().into();
+        let file = Bits::of_region(&region, 0, WORDS);
+        let count = 1 + random.below(4) as u32;
+        let layout = Layout::new(count, UNIT).unwrap();
+        for stripe in 0..count {
+            let expected = on_stripe_by_bytes(&file, &layout, stripe);
+            let end = layout.stripe_length(stripe, file.end());
+            match region.on_stripe(&layout, stripe, 256) {
+                Ok(part) => {
+                    assert_eq!(bits_below(part.as_ref(), end), expected, "{region} on {stripe}/{count}")
+                }
+                Err(error) => {
+                    assert_eq!(error, RegionError::TooMany, "{region}");
+                    too_many += 1;
+                }
+            }
+            let pieces = region.stripe_pieces(&layout, stripe).take_while(|piece| piece.start() < end);
+            let mut walked = Bits::new(0, WORDS);
+            let mut last = 0;
+            for piece in pieces {
+                assert!(piece.start() >= last, "{region}: pieces rise");
+                last = piece.end();
+                walked.set_extent(piece);
+            }
+            assert_eq!(walked, expected, "{region} on {stripe}/{count}: walked");
+        }
+    }
+    println!("{too_many} parts were too many");
+}
+
+#[test]
+fn strided_pieces_stay_one_section_on_every_stripe() {
+    let layout = Layout::new(4, 64 << 10).unwrap();
+    let locks = Section::new(0, 1, &[(64, 128 << 10)]).unwrap();
+    let expected = Section::new(0, 1, &[(64, 32 << 10)]).unwrap();
+    for stripe in 0..4 {
+        assert_eq!(Region::from(locks).on_stripe(&layout, stripe, 1), Ok(Some(expected.into())));
+    }
+    // Whole units, of which each second one lies on this stripe: to the end of the file.
+    let units = Section::new(128 << 10, 64 << 10, &[(128 << 10, UNBOUNDED)]).unwrap();
+    let part = Region::from(units).on_stripe(&layout, 2, 1);
+    assert_eq!(part, Ok(Some(Extent::WHOLE.into())));
+    assert_eq!(Region::from(units).on_stripe(&layout, 1, 1), Ok(None));
+}
+
+#[test]
+fn the_cost_does_not_depend_on_the_number_of_pieces_or_stripes() {
+    // On one unit of each round lie 1365 pieces and the head or the tail of one more: a period is three rounds.
+    let pieces = Section::new(0, 16, &[(48, UNBOUNDED)]).unwrap();
+    for stripes in [2, 64, 2048] {
+        let layout = Layout::new(stripes, 64 << 10).unwrap();
+        let part = Region::from(pieces).on_stripe(&layout, stripes - 1, 8).unwrap().unwrap();
+        assert!(part.sections().count() <= 6, "{part}");
+    }
+    let odd = Section::new(0, 1, &[(65_537, UNBOUNDED)]).unwrap();
+    let layout = Layout::new(2, 64 << 10).unwrap();
+    assert_eq!(Region::from(odd).on_stripe(&layout, 0, 64), Err(RegionError::TooMany));
+    let third = Region::from(odd);
+    let third: Vec<Extent> = third.stripe_pieces(&layout, 0).take(3).collect();
+    assert_eq!(third[2], Extent::with_length((64 << 10) * 2 + 4, 1).unwrap());
+}
+
+#[test]
+fn extents_to_the_end_of_the_file_reach_to_the_end_of_every_stripe() {
+    let layout = Layout::new(3, UNIT).unwrap();
+    let region = Region::from(Extent::to_eof(5000));
+    let starts = [4096, 904, 0];
+    for (stripe, start) in (0..3).zip(starts) {
+        assert_eq!(region.on_stripe(&layout, stripe, 1), Ok(Some(Extent::to_eof(start).into())));
+        assert_eq!(
+            region.stripe_pieces(&layout, stripe).next(),
+            Extent::new(start, (start + 1).next_multiple_of(UNIT))
+        );
+    }
+}
