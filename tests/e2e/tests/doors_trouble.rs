@@ -7,7 +7,8 @@ const IMPATIENT: Options = Options {
     stripes: 1,
     stripe_size: "1MiB",
     policy: "seqdlm",
-    client: "connect_timeout_ms = 200\nserver_timeout_ms = 1000",
+    client: "connect_timeout_ms = 200",
+    server: "",
 };
 
 #[test]

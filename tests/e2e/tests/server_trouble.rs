@@ -1,7 +1,7 @@
 //! Servers and clients in trouble, as real processes: killed, stopped, talked nonsense to, out of space.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use ccpfs_e2e::{Cluster, Options, describe, finish, output_of};
+use ccpfs_e2e::{Cluster, Options, describe, finish, signal};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -9,21 +9,11 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// A cluster of one server with these lines at the end of its `[server]` section.
-fn cluster_with(server: &str) -> Cluster {
-    let mut cluster = Cluster::start(&Options::default());
-    cluster.kill_server(0);
-    let mut config = fs::OpenOptions::new().append(true).open(cluster.config()).unwrap();
-    writeln!(config, "{server}").unwrap();
-    cluster.restart_server(0);
-    cluster
-}
-
 /// A Python program on ccPFS that does what it is told line by line, and says how it went.
 struct Puppet {
     child: Child,
     /// Number of the Python process, which `timeout` has started.
-    pid: String,
+    pid: u32,
     answers: BufReader<ChildStdout>,
 }
 
@@ -49,8 +39,8 @@ impl Puppet {
         command.args(["-c", PUPPET]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let answers = BufReader::new(child.stdout.take().unwrap());
-        let mut puppet = Puppet { child, pid: String::new(), answers };
-        puppet.pid = puppet.answer();
+        let mut puppet = Puppet { child, pid: 0, answers };
+        puppet.pid = puppet.answer().parse().unwrap();
         puppet
     }
 
@@ -69,8 +59,8 @@ impl Puppet {
         self.answer()
     }
 
-    fn signal(&self, name: &str) {
-        let _ = output_of(Command::new("kill").args(["-s", name, &self.pid]));
+    fn signal(&self, number: i32) {
+        signal(self.pid, number);
     }
 }
 
@@ -86,7 +76,7 @@ fn a_client_that_is_killed_with_a_lock_in_its_hands_stops_nobody() {
     let cluster = Cluster::start(&Options::default());
     let mut holder = Puppet::start(&cluster);
     assert_eq!(holder.ask("write A 100000"), "done");
-    holder.signal("KILL");
+    holder.signal(libc::SIGKILL);
     let out = cluster.shell(r#"printf BB | dd of="$NS/f" conv=notrunc,fsync status=none; head -c 2 "$NS/f""#);
     assert_eq!(out, "BB");
 }
@@ -95,14 +85,14 @@ fn a_client_that_is_killed_with_a_lock_in_its_hands_stops_nobody() {
 //= protocol.md#I8 type=test
 #[test]
 fn a_client_that_is_stopped_is_evicted_and_hears_of_it_when_it_wakes_up() {
-    let cluster = cluster_with("revoke_timeout_ms = 500");
+    let cluster = Cluster::start(&Options { server: "revoke_timeout_ms = 3000", ..Options::default() });
     let mut holder = Puppet::start(&cluster);
     assert_eq!(holder.ask("write A 100000"), "done");
     assert_eq!(holder.ask("sync"), "done");
     assert_eq!(holder.ask("write B 100000"), "done");
-    holder.signal("STOP");
+    holder.signal(libc::SIGSTOP);
     let _ = cluster.shell(r#"printf CC | dd of="$NS/f" conv=notrunc,fsync status=none"#);
-    holder.signal("CONT");
+    holder.signal(libc::SIGCONT);
     let told = holder.ask("sync");
     let out = cluster.shell(r#"head -c 4 "$NS/f"; wc -c < "$NS/f""#);
     assert_eq!(

@@ -1,6 +1,6 @@
 //! The driver's end of an agent: requests out, answers in.
 
-use crate::tools::signal;
+use ccpfs_test_support::signal;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -172,7 +172,7 @@ impl Agent {
     /// # Panics
     /// When the process has ended.
     pub fn signal(&self, number: i32) {
-        signal(&locked(&self.child), number);
+        signal(locked(&self.child).id(), number);
     }
 
     /// Ends the process at once, as `kill -9` does, and waits for its end.

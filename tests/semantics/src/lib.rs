@@ -11,17 +11,22 @@ mod mount;
 mod power;
 mod random;
 mod stage;
-mod tools;
 mod world;
 
 pub use agent::{Agent, Errno, Pending, Reply, escaped};
 pub use calls::{Stat, flags};
+pub use ccpfs_test_support::{built, described, finish, have, output_of, skip, tool};
 pub use mount::Mount;
 pub use power::Power;
 pub use random::Random;
 pub use stage::Stage;
-pub use tools::{described, finish, have, is_long, output_of, skip, tool};
-pub use world::{Door, Settings, World, built};
+pub use world::{Door, Settings, World};
+
+/// Whether the long form of tests is wanted: the variable `CCPFS_SEMANTICS_LONG` is set and not empty.
+#[must_use]
+pub fn is_long() -> bool {
+    std::env::var_os("CCPFS_SEMANTICS_LONG").is_some_and(|value| !value.is_empty())
+}
 
 /// Defines a module of tests for each scenario, a function that takes a [`Stage`]; one test for each pair of doors.
 ///

@@ -1,6 +1,6 @@
 //! A mount: the process that serves it, and its end in every case.
 
-use crate::tools::signal;
+use ccpfs_test_support::signal;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
@@ -54,7 +54,7 @@ impl Mount {
     /// # Panics
     /// When it has ended before.
     pub fn signal(&self, number: i32) {
-        signal(self.child.as_ref().expect("the mount is served"), number);
+        signal(self.child.as_ref().expect("the mount is served").id(), number);
     }
 
     /// Ends the process at once. The mount point stays, dead.
@@ -73,7 +73,7 @@ impl Mount {
     /// When it does not end, or has ended before.
     pub fn terminate(&mut self) -> ExitStatus {
         let child = self.child.take().expect("the mount is served");
-        signal(&child, libc::SIGTERM);
+        signal(child.id(), libc::SIGTERM);
         wait(child).expect("the mount ends when it is told to")
     }
 
@@ -93,9 +93,9 @@ impl Drop for Mount {
         if let Some(child) = self.child.take() {
             // In a failed test an orderly end may hang for the same reason as the test.
             if std::thread::panicking() {
-                signal(&child, libc::SIGKILL);
+                signal(child.id(), libc::SIGKILL);
             } else {
-                signal(&child, libc::SIGTERM);
+                signal(child.id(), libc::SIGTERM);
             }
             if let Err(mut child) = wait(child) {
                 let _ = child.kill();

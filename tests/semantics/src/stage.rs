@@ -1,8 +1,8 @@
 //! Two agents behind two doors, on which a scenario is played.
 
 use crate::agent::Agent;
-use crate::tools::skip;
 use crate::world::{Door, Settings, World};
+use ccpfs_test_support::skip;
 
 /// A world with an agent behind each of two doors.
 pub struct Stage {
@@ -47,6 +47,12 @@ impl Stage {
     #[must_use]
     pub fn is_local(&self) -> bool {
         self.doors == (Door::Plain, Door::Plain)
+    }
+
+    /// Whether both agents are behind the same mount.
+    #[must_use]
+    pub fn is_on_one_mount(&self) -> bool {
+        self.doors.0 == self.doors.1 && self.first_mounts()
     }
 
     /// Whether the first agent is behind a mount.

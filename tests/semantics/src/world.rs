@@ -3,14 +3,11 @@
 use crate::agent::Agent;
 use crate::mount::{Mount, sweep};
 use crate::power::Power;
-use crate::tools::workspace;
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
+use ccpfs_test_support::{Options, Servers, built, forget_variables};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 /// What the directories of worlds are called, before the number of the process.
 const PREFIX: &str = "ccpfs-sem-";
@@ -52,31 +49,25 @@ impl Default for Settings {
     }
 }
 
-enum Servers {
-    None,
-    Processes(Vec<Option<Child>>),
+impl Settings {
+    fn options(&self) -> Options {
+        let Settings { servers, stripes, stripe_size, client, server } = self.clone();
+        Options { servers, stripes, stripe_size, client, server, ..Options::default() }
+    }
+}
+
+/// Who serves a world.
+enum Serving {
+    Nobody,
+    Processes(Servers),
     Inside(Power),
 }
 
 /// A cluster in a directory of its own, on Unix sockets. It ends, and its directory goes, when this is dropped.
 pub struct World {
     folder: PathBuf,
-    servers: Servers,
+    serving: Serving,
     mounts: [Mutex<Option<Mount>>; MOUNTS],
-}
-
-/// A file of the build under test: below `CCPFS_BIN_DIR`, else in the workspace's release build.
-///
-/// # Panics
-/// When it has not been built.
-#[must_use]
-pub fn built(name: &str) -> PathBuf {
-    let folder =
-        std::env::var_os("CCPFS_BIN_DIR").map_or_else(|| PathBuf::from("target/release"), PathBuf::from);
-    let folder = if folder.is_absolute() { folder } else { workspace().join(folder) };
-    let path = folder.join(name);
-    assert!(path.exists(), "{} is missing: build it, or set CCPFS_BIN_DIR", path.display());
-    path
 }
 
 /// The agent's program: beside the tests that run.
@@ -86,15 +77,6 @@ fn agent_program() -> PathBuf {
     let path = folder.join("ccpfs-agent");
     assert!(path.exists(), "{} is missing", path.display());
     path
-}
-
-/// Takes variables out that would reach a program from the environment of the tests.
-fn forget_variables(command: &mut Command) {
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("CCPFS_") {
-            command.env_remove(name);
-        }
-    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -114,10 +96,10 @@ impl World {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         // A short path, because those of sockets are limited.
         let folder = std::env::temp_dir().join(format!("{PREFIX}{}-{number}", std::process::id()));
-        for part in ["ns/work", "out", "data"] {
+        for part in ["ns/work", "out"] {
             std::fs::create_dir_all(folder.join(part)).expect("the temporary directory can be written");
         }
-        World { folder, servers: Servers::None, mounts: Default::default() }
+        World { folder, serving: Serving::Nobody, mounts: Default::default() }
     }
 
     /// Starts servers, one process each. Clients wait for them by themselves.
@@ -127,13 +109,9 @@ impl World {
     #[must_use]
     pub fn start(settings: &Settings) -> World {
         let mut world = World::plain();
-        world.configure(settings);
-        let servers = (0..settings.servers).map(|index| Some(world.spawn_server(index))).collect();
-        world.servers = Servers::Processes(servers);
-        // Clients wait for servers by themselves, but in long steps.
-        for index in 0..settings.servers {
-            world.wait_for_server(index);
-        }
+        let servers = Servers::start(&world.folder, &settings.options());
+        servers.wait();
+        world.serving = Serving::Processes(servers);
         world
     }
 
@@ -144,57 +122,9 @@ impl World {
     #[must_use]
     pub fn start_inside(settings: &Settings) -> World {
         let mut world = World::plain();
-        world.configure(settings);
-        world.servers = Servers::Inside(Power::start(&world.config(), settings.servers));
+        Servers::configure(&world.folder, &settings.options());
+        world.serving = Serving::Inside(Power::start(&world.config(), settings.servers));
         world
-    }
-
-    fn configure(&self, settings: &Settings) {
-        let sockets = (0..settings.servers).map(|n| format!("\"unix:{}/s{n}\"", self.folder.display()));
-        let sockets: Vec<String> = sockets.collect();
-        let text = format!(
-            "[cluster]\nnamespace = \"{}\"\nservers = [{}]\n\n[stripe]\ncount = {}\nsize = \"{}\"\n\n\
-             [client]\n{}\n\n[server]\ndata = \"{}\"\n{}\n",
-            self.namespace().display(),
-            sockets.join(", "),
-            settings.stripes,
-            settings.stripe_size,
-            settings.client,
-            self.folder.join("data").display(),
-            settings.server,
-        );
-        std::fs::write(self.config(), text).expect("the temporary directory can be written");
-    }
-
-    fn wait_for_server(&self, index: u32) {
-        let socket = self.folder.join(format!("s{index}"));
-        for _ in 0..30_000 {
-            if UnixStream::connect(&socket).is_ok() {
-                return;
-            }
-            // tidy: sleep. Nothing tells when a server listens; nothing but speed depends on it.
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        panic!("no server at {}", socket.display());
-    }
-
-    fn spawn_server(&self, index: u32) -> Child {
-        let mut command = Command::new(built("ccpfs"));
-        command
-            .args(["server", "--config"])
-            .arg(self.config())
-            .args(["--index", &index.to_string(), "--parent", &std::process::id().to_string()])
-            .stdin(Stdio::null());
-        forget_variables(&mut command);
-        // Users of all kinds may reach its socket.
-        // SAFETY: umask is async-signal-safe.
-        unsafe {
-            command.pre_exec(|| {
-                libc::umask(0);
-                Ok(())
-            });
-        }
-        command.spawn().expect("the server can be started")
     }
 
     /// Ends a server process at once, as a crash does.
@@ -202,10 +132,7 @@ impl World {
     /// # Panics
     /// When it is not there.
     pub fn kill_server(&mut self, index: usize) {
-        let Servers::Processes(servers) = &mut self.servers else { panic!("the servers are no processes") };
-        let mut server = servers[index].take().expect("the server runs");
-        server.kill().expect("the server is ours");
-        server.wait().expect("the server is ours");
+        self.processes().kill(index);
     }
 
     /// Starts a server process that was ended.
@@ -213,9 +140,12 @@ impl World {
     /// # Panics
     /// When servers are no processes.
     pub fn restart_server(&mut self, index: usize) {
-        let server = self.spawn_server(u32::try_from(index).expect("a small number"));
-        let Servers::Processes(servers) = &mut self.servers else { panic!("the servers are no processes") };
-        servers[index] = Some(server);
+        self.processes().restart(index);
+    }
+
+    fn processes(&mut self) -> &mut Servers {
+        let Serving::Processes(servers) = &mut self.serving else { panic!("the servers are no processes") };
+        servers
     }
 
     /// The power supply of servers in this process.
@@ -223,7 +153,7 @@ impl World {
     /// # Panics
     /// When the world was not started so.
     pub fn power(&mut self) -> &mut Power {
-        let Servers::Inside(power) = &mut self.servers else { panic!("the servers are processes") };
+        let Serving::Inside(power) = &mut self.serving else { panic!("the servers are processes") };
         power
     }
 
@@ -313,13 +243,7 @@ impl Drop for World {
         for mount in &self.mounts {
             drop(locked(mount).take());
         }
-        if let Servers::Processes(servers) = &mut self.servers {
-            for mut server in servers.drain(..).flatten() {
-                let _ = server.kill();
-                let _ = server.wait();
-            }
-        }
-        self.servers = Servers::None;
+        self.serving = Serving::Nobody;
         if std::thread::panicking() {
             eprintln!("the world's directory is kept: {}", self.folder.display());
         } else {
