@@ -1,6 +1,7 @@
 //! A client: the sessions, files and memory of one process.
 
 use crate::background::{Background, Served};
+use crate::closed::Closed;
 use crate::config::ClientConfig;
 use crate::directory::Directory;
 use crate::error::FsError;
@@ -20,7 +21,7 @@ use ccpfs_types::limits::RELEASES_MAX;
 use ccpfs_types::{FileId, OperationId, RequestId, ResourceId};
 use ccpfs_wire::{Message, encode_into};
 use ccpfs_writeback::Budget;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -59,8 +60,7 @@ pub(crate) struct ClientInner {
     pool: OnceLock<Pool>,
     sessions: Vec<Mutex<Slot>>,
     files: RwLock<HashMap<FileId, Arc<FileShared>>>,
-    /// Files that were closed, oldest first.
-    closed: Mutex<VecDeque<FileId>>,
+    closed: Mutex<Closed>,
     pub(crate) counters: Counters,
     next_number: AtomicU64,
     pub(crate) room: Room,
@@ -305,9 +305,7 @@ impl ClientInner {
     pub(crate) fn note_closed(&self, file: FileId) {
         let oldest = {
             let mut closed = self.closed.lock().expect("no code panics under this lock");
-            closed.retain(|known| *known != file);
-            closed.push_back(file);
-            if closed.len() <= CLOSED_FILES_MAX { None } else { closed.pop_front() }
+            closed.enter(file, CLOSED_FILES_MAX)
         };
         let Some(file) = oldest.and_then(|file| self.find_file(file)) else { return };
         if file.handles() > 0 {
@@ -318,7 +316,8 @@ impl ClientInner {
         let stays = self.find_file(file.stub.file).is_some_and(|file| file.handles() == 0);
         if stays {
             // Something is still on its way to the servers: its turn comes again.
-            self.closed.lock().expect("no code panics under this lock").push_back(file.stub.file);
+            let mut closed = self.closed.lock().expect("no code panics under this lock");
+            closed.enter(file.stub.file, usize::MAX);
         }
     }
 

@@ -41,8 +41,11 @@ impl Client {
         let place = Place { dir, name };
         let fail = |e| namespace_error("create", &place.path(), e);
         let state = StubState::Sealed(Contents::NOTHING);
-        let fresh = self.inner.fresh(place, options, state, 0)?;
-        match fresh.link(place) {
+        let linked = match self.inner.fresh_if_absent(place, options, state)? {
+            Some(fresh) => fresh.link(place),
+            None => Err(io::Error::from_raw_os_error(libc::EEXIST)),
+        };
+        match linked {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !options.exclusive => Ok(false),
             Err(error) => Err(fail(error)),
@@ -91,7 +94,7 @@ impl Client {
         options: &OpenOptions,
     ) -> Result<Option<File>, FsError> {
         let state = if options.write { StubState::NEW } else { StubState::Sealed(Contents::NOTHING) };
-        let fresh = self.inner.fresh(place, options, state, 0)?;
+        let Some(fresh) = self.inner.fresh_if_absent(place, options, state)? else { return Ok(None) };
         let temporary = fresh.temporary.clone();
         let (file, shared) = self.begin_fresh(fresh, place, options);
         let fail = |e| namespace_error("create", &place.path(), e);
@@ -140,6 +143,21 @@ impl ClientInner {
         self.enter_inode(opened.inode, shared);
         // The change time is that of the link.
         shared.raise_floor(sys::changed_ns(&found));
+    }
+
+    /// As [`ClientInner::fresh`]. `Ok(None)` if it cannot be made and something of the name is there: that is said first, whatever
+    /// else is wrong.
+    fn fresh_if_absent(
+        &self,
+        place: Place<'_>,
+        options: &OpenOptions,
+        state: StubState,
+    ) -> Result<Option<Fresh>, FsError> {
+        let is_there = || sys::stat_at(place, libc::AT_SYMLINK_NOFOLLOW).is_ok();
+        match self.fresh(place, options, state, 0) {
+            Err(error) if error.to_errno() != libc::EISDIR && is_there() => Ok(None),
+            other => other.map(Some),
+        }
     }
 
     /// A complete stub without the name that it will have.

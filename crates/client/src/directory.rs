@@ -131,6 +131,10 @@ impl Directory {
         let name = join(directory.name, DIRECTORY_LAYOUT);
         let place = Place { dir: directory.dir, name: &name };
         let fail = |e| namespace_error("read", &place.path(), e);
+        // Hardly any directory has one, and looking is quicker than opening.
+        if sys::stat_at(place, 0).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            return Ok(None);
+        }
         let file = match sys::open(place, libc::O_RDONLY | libc::O_NONBLOCK, 0) {
             Ok(file) => file,
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => {
@@ -156,10 +160,14 @@ impl Directory {
     pub(crate) fn set_directory_layout(&self, directory: &Path, layout: Layout) -> Result<(), FsError> {
         let path: PathBuf = directory.join(DIRECTORY_LAYOUT.to_str().expect("plain letters"));
         let fail = |e| namespace_error("write", &path, e);
-        let temporary = path.with_extension(std::process::id().to_string());
+        let mut random = [0; 8];
+        sys::random_bytes(&mut random).map_err(fail)?;
+        let temporary = path.with_extension(format!("{:016x}", u64::from_le_bytes(random)));
         let text = format!("{} {}\n", layout.stripe_count(), layout.stripe_bytes());
         std::fs::write(&temporary, text).map_err(fail)?;
-        std::fs::rename(&temporary, &path).map_err(fail)
+        std::fs::rename(&temporary, &path).map_err(fail).inspect_err(|_| {
+            let _ = std::fs::remove_file(&temporary);
+        })
     }
 }
 

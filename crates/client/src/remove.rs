@@ -4,7 +4,7 @@
 //! itself: the one who succeeds removes the data. What a process that is killed leaves behind is noted in `orphans`.
 
 use crate::client::{Client, ClientInner};
-use crate::directory::{DIRECTORY_LAYOUT, join, may_be_stub, namespace_error};
+use crate::directory::{may_be_stub, namespace_error};
 use crate::error::FsError;
 use crate::opened::inode_of;
 use crate::opens::Byte;
@@ -14,7 +14,6 @@ use ccpfs_namespace::{Contents, Stub, StubState};
 use ccpfs_types::FileId;
 use std::ffi::{CStr, CString};
 use std::fs::File;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -68,41 +67,6 @@ impl Client {
         renamed.map_err(|e| namespace_error("rename", &from.path(), e)).and(removed)
     }
 
-    /// Removes a directory that is empty but for its default layout.
-    ///
-    /// # Errors
-    /// As `rmdir(2)`.
-    pub fn rmdir_at(&self, dir: BorrowedFd<'_>, name: &CStr) -> Result<(), FsError> {
-        let place = Place { dir, name };
-        let fail = |e| namespace_error("rmdir", &place.path(), e);
-        let error = match sys::unlink(place, libc::AT_REMOVEDIR) {
-            Ok(()) => return Ok(()),
-            Err(error) => error,
-        };
-        let not_empty = matches!(error.raw_os_error(), Some(libc::ENOTEMPTY | libc::EEXIST));
-        if !not_empty || !holds_only_layout(place).unwrap_or(false) {
-            return Err(fail(error));
-        }
-        let layout = join(name, DIRECTORY_LAYOUT);
-        let layout = Place { dir, name: &layout };
-        // Kept open, to be put back if somebody makes a file there meanwhile.
-        let text = sys::open(layout, libc::O_RDONLY, 0).map_err(fail)?;
-        let aside = join(name, c"../.ccpfs-stripe-aside");
-        let aside = Place { dir, name: &aside };
-        sys::rename(layout, aside, 0).map_err(fail)?;
-        drop(text);
-        match sys::unlink(place, libc::AT_REMOVEDIR) {
-            Ok(()) => {
-                let _ = sys::unlink(aside, 0);
-                Ok(())
-            }
-            Err(error) => {
-                let _ = sys::rename(aside, layout, 0);
-                Err(fail(error))
-            }
-        }
-    }
-
     /// The files in the registry of what was left behind: those whose names went while somebody had them open, and that nobody has
     /// removed yet. Somebody may still have them open.
     ///
@@ -131,19 +95,6 @@ impl Client {
     pub fn remove_orphan(&self, record: Stub) -> Result<bool, FsError> {
         self.inner.remove_if_alone(record, None, true)
     }
-}
-
-/// Whether there is nothing in a directory but its default layout.
-fn holds_only_layout(place: Place<'_>) -> io::Result<bool> {
-    let directory = sys::open(place, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW, 0)?;
-    let path = sys::path_of_descriptor(directory.as_fd());
-    let path = Place { dir: sys::WORKING_DIRECTORY, name: &path }.path();
-    for entry in std::fs::read_dir(path)? {
-        if entry?.file_name().as_encoded_bytes() != DIRECTORY_LAYOUT.to_bytes() {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 impl Victim<'_> {

@@ -5,9 +5,9 @@ mod names_world;
 
 use ccpfs_client::{Access, Client, File, OpenOptions, StubState};
 use ccpfs_types::Layout;
-use names_world::{RW, World, create, from_parent, here, name, open, read, tell_parent};
+use names_world::{RW, World, as_user, create, from_parent, here, name, open, read, tell_parent};
 use std::os::fd::AsFd;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 /// The stub of a file, read without ccPFS.
 fn state(client: &Client, world: &World, path: &str) -> StubState {
@@ -254,6 +254,69 @@ fn a_directory_with_nothing_but_a_layout_is_removed() {
     rmdir().unwrap();
     assert!(!world.path("d").exists());
     assert_eq!(rmdir().unwrap_err().to_errno(), libc::ENOENT);
+}
+
+#[test]
+fn directories_that_are_removed_at_once_beside_each_other_keep_their_own_layouts() {
+    let world = World::start();
+    let own = |number: u32| Layout::new(number + 2, 1 << 20).unwrap();
+    let rounds = |number: u32| {
+        let client = world.client();
+        let (path, file) = (world.path(&format!("d{number}")), world.path(&format!("d{number}/f")));
+        for round in 0..60 {
+            std::fs::create_dir(&path).unwrap();
+            client.set_directory_layout(&path, own(number)).unwrap();
+            let removed = std::thread::scope(|scope| {
+                let somebody = scope.spawn(|| std::fs::write(&file, "in the way"));
+                let another = scope.spawn(|| client.rmdir_at(here(), &name(&path)));
+                let removed = client.rmdir_at(here(), &name(&path));
+                let _ = somebody.join().unwrap();
+                removed.or(another.join().unwrap())
+            });
+            if removed.is_err() {
+                assert_eq!(client.layout(&path).unwrap(), own(number), "round {round}");
+                std::fs::remove_file(&file).unwrap();
+                client.rmdir_at(here(), &name(&path)).unwrap();
+            }
+            assert!(!path.exists());
+        }
+    };
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            scope.spawn(move || rounds(number));
+        }
+    });
+    let left: Vec<_> =
+        std::fs::read_dir(world.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, [".ccpfs"], "nothing is left aside");
+}
+
+#[test]
+fn what_a_killed_process_has_left_of_layouts_keeps_no_directory() {
+    let world = World::start();
+    let client = world.client();
+    std::fs::create_dir(world.path("d")).unwrap();
+    client.set_directory_layout(&world.path("d"), Layout::new(3, 1 << 20).unwrap()).unwrap();
+    std::fs::write(world.path("d/.ccpfs-stripe-aside-0123456789abcdef"), "4 65536\n").unwrap();
+    client.rmdir_at(here(), &name(&world.path("d"))).unwrap();
+    assert!(!world.path("d").exists());
+}
+
+#[test]
+fn what_exists_is_said_before_what_keeps_from_making_it() {
+    let world = World::start();
+    let client = world.client();
+    std::fs::create_dir(world.path("d")).unwrap();
+    create(&client, &world.path("d/f")).close().unwrap();
+    std::fs::set_permissions(world.path("d"), PermissionsExt::from_mode(0o555)).unwrap();
+    let exclusive = OpenOptions { create: true, exclusive: true, ..RW };
+    as_user(12_345, || {
+        let make = |path| client.open(&world.path(path), &exclusive).err().map(|error| error.to_errno());
+        assert_eq!(make("d/f"), Some(libc::EEXIST));
+        assert_eq!(make("d/g"), Some(libc::EACCES));
+        let made = client.create_at(here(), &name(&world.path("d/f")), &exclusive);
+        assert_eq!(made.unwrap_err().to_errno(), libc::EEXIST);
+    });
 }
 
 #[test]
