@@ -1,6 +1,6 @@
 //! What to flush, in which order, and who waits for it.
 
-use crate::stripe::{Barrier, BarrierId, Cancel, Effect, JobId, State, Stripe, Tag};
+use crate::stripe::{Barrier, BarrierId, Cancel, Canceled, Effect, JobId, State, Stripe, Tag};
 use alloc::vec::Vec;
 use ccpfs_types::{Extent, ExtentMap, LockId, Sn};
 
@@ -21,12 +21,13 @@ fn hull(pieces: &[(Extent, Sn)]) -> Option<Extent> {
 }
 
 impl Stripe {
-    pub(super) fn flush(&mut self, lock: LockId, cancel: Cancel, urgent: bool, out: &mut Vec<Effect>) {
-        if cancel.release {
-            self.forget_clean(cancel.extent, cancel.sn, out);
+    pub(super) fn flush(&mut self, lock: LockId, canceled: Canceled, urgent: bool, out: &mut Vec<Effect>) {
+        let Canceled { extent, sn, release } = canceled;
+        if release {
+            self.forget_clean(extent, sn, out);
             // What a voluntary flush is sending just now goes for good.
-            self.cache.update(cancel.extent, |tag| match tag.state {
-                State::Flushing if tag.sn <= cancel.sn => Some(Tag { state: State::Leaving, ..tag }),
+            self.cache.update(extent, |tag| match tag.state {
+                State::Flushing if tag.sn <= sn => Some(Tag { state: State::Leaving, ..tag }),
                 State::Flushing | State::Clean | State::Dirty | State::Leaving => Some(tag),
             });
         }
@@ -35,12 +36,34 @@ impl Stripe {
         self.cancels.remove(&lock);
         self.urgent.remove(&lock);
         // Nobody else's data or barrier is any nearer to its end by this: a client may have thousands of locks to give back.
-        if self.is_quiet(&cancel) {
-            self.finish(lock, &cancel, out);
-        } else {
-            self.cancels.insert(lock, cancel);
-            if urgent {
-                self.urgent.insert(lock);
+        let Some(data) = self.data_of(extent, sn) else { return self.finish(lock, canceled, out) };
+        // The highest of those that have been there since there were none: nothing is looked through to lower it.
+        let highest = if self.cancels.is_empty() { Sn(0) } else { self.newest_canceled };
+        self.newest_canceled = highest.max(sn);
+        self.cancels.insert(lock, Cancel { extent, sn, data, release, travels_with: None });
+        if urgent {
+            self.urgent.insert(lock);
+        }
+    }
+
+    /// The smallest extent around what is dirty or on its way within `extent` with numbers up to `sn`.
+    fn data_of(&self, extent: Extent, sn: Sn) -> Option<Extent> {
+        let own = |map: &ExtentMap<Sn>| {
+            let mut parts = map.within(extent).filter(|(_, number)| *number <= sn).map(|(part, _)| part);
+            let first = parts.next()?;
+            Some(parts.last().map_or(first, |last| first.hull(last)))
+        };
+        match (own(&self.dirty), own(&self.in_flight)) {
+            (Some(dirty), Some(flying)) => Some(dirty.hull(flying)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// Bytes were written that may belong to a lock that is canceled already: one that is lowered may still be in use.
+    pub(super) fn note_late(&mut self, extent: Extent, sn: Sn) {
+        for cancel in self.cancels.values_mut().filter(|cancel| sn <= cancel.sn) {
+            if let Some(part) = extent.intersection(cancel.extent) {
+                cancel.data = cancel.data.hull(part);
             }
         }
     }
@@ -49,7 +72,7 @@ impl Stripe {
     pub(super) fn has_urgent(&self) -> bool {
         self.urgent.iter().filter_map(|lock| self.cancels.get(lock)).any(|cancel| {
             self.dirty
-                .within(cancel.extent)
+                .within(cancel.data)
                 .any(|(part, sn)| sn <= cancel.sn && !self.in_flight.gaps(part).is_empty())
         })
     }
@@ -65,7 +88,7 @@ impl Stripe {
         let mut pieces: Vec<(Extent, Sn)> = Vec::new();
         let mut room = bytes_max;
         let urgent = self.urgent.iter().filter_map(|lock| self.cancels.get(lock));
-        let urgent: Vec<(Extent, Sn)> = urgent.map(|cancel| (cancel.extent, cancel.sn)).collect();
+        let urgent: Vec<(Extent, Sn)> = urgent.map(|cancel| (cancel.data, cancel.sn)).collect();
         for (extent, sn) in urgent {
             self.collect(extent, sn, &mut room, pieces_max, &mut pieces);
             if room == 0 || pieces.len() >= pieces_max {
@@ -136,11 +159,11 @@ impl Stripe {
         let done: Vec<LockId> = self
             .cancels
             .iter()
-            .filter(|(_, c)| c.release && c.travels_with.is_none() && c.extent.overlaps(hull))
-            .filter(|(_, c)| self.dirty.overlapping(c.extent).all(|(_, sn)| sn > c.sn))
+            .filter(|(_, c)| c.release && c.travels_with.is_none() && c.data.overlaps(hull))
+            .filter(|(_, c)| self.dirty.overlapping(c.data).all(|(_, sn)| sn > c.sn))
             .filter(|(_, c)| {
                 let ours = |part: Extent| pieces.iter().any(|(piece, _)| piece.contains(part));
-                let mut flying = self.in_flight.within(c.extent).filter(|(_, sn)| *sn <= c.sn).peekable();
+                let mut flying = self.in_flight.within(c.data).filter(|(_, sn)| *sn <= c.sn).peekable();
                 flying.peek().is_some() && flying.all(|(part, _)| ours(part))
             })
             .map(|(lock, _)| *lock)
@@ -242,28 +265,29 @@ impl Stripe {
     fn is_quiet(&self, cancel: &Cancel) -> bool {
         cancel.travels_with.is_none()
             // What is on its way is older, and found first: where locks overlap there may be many of both.
-            && self.in_flight.overlapping(cancel.extent).all(|(_, sn)| sn > cancel.sn)
-            && self.dirty.overlapping(cancel.extent).all(|(_, sn)| sn > cancel.sn)
+            && self.in_flight.overlapping(cancel.data).all(|(_, sn)| sn > cancel.sn)
+            && self.dirty.overlapping(cancel.data).all(|(_, sn)| sn > cancel.sn)
     }
 
     /// Reports a lock that has nothing left to wait for.
-    fn finish(&mut self, lock: LockId, cancel: &Cancel, out: &mut Vec<Effect>) {
-        if cancel.release {
+    fn finish(&mut self, lock: LockId, canceled: Canceled, out: &mut Vec<Effect>) {
+        if canceled.release {
             // What was cleaned since the cancel began.
-            self.forget_clean(cancel.extent, cancel.sn, out);
+            self.forget_clean(canceled.extent, canceled.sn, out);
         }
         out.push(Effect::Flushed { lock, released: false });
     }
 
     /// Reports the locks and barriers that have nothing left to wait for, after something has changed in `within`.
     pub(super) fn settle(&mut self, within: Extent, out: &mut Vec<Effect>) {
-        let near = self.cancels.iter().filter(|(_, cancel)| cancel.extent.overlaps(within));
+        let near = self.cancels.iter().filter(|(_, cancel)| cancel.data.overlaps(within));
         let quiet = near.filter(|(_, cancel)| self.is_quiet(cancel));
         let done: Vec<LockId> = quiet.map(|(lock, _)| *lock).collect();
         for lock in done {
             let cancel = self.cancels.remove(&lock).expect("just found");
             self.urgent.remove(&lock);
-            self.finish(lock, &cancel, out);
+            let Cancel { extent, sn, release, .. } = cancel;
+            self.finish(lock, Canceled { extent, sn, release }, out);
         }
         // A barrier with an error does not wait for data that nobody tries to send.
         let stalled = self.stalled;

@@ -170,11 +170,23 @@ pub(super) struct Tag {
 /// A lock that waits for its data to be flushed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Cancel {
+    /// What the lock covered.
     pub(super) extent: Extent,
     pub(super) sn: Sn,
+    /// The smallest extent around its data, dirty or on their way, when it was canceled or since. What lies beyond in `extent` is
+    /// newer: a lock may have covered all of a file of which others of this client hold thousands of pieces by now.
+    pub(super) data: Extent,
     pub(super) release: bool,
     /// The job that the release travels with.
     pub(super) travels_with: Option<JobId>,
+}
+
+/// A lock that is canceled just now.
+#[derive(Clone, Copy)]
+pub(super) struct Canceled {
+    pub(super) extent: Extent,
+    pub(super) sn: Sn,
+    pub(super) release: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -196,6 +208,8 @@ pub struct Stripe {
     pub(super) cancels: BTreeMap<LockId, Cancel>,
     /// Those among them that somebody waits for.
     pub(super) urgent: BTreeSet<LockId>,
+    /// No lock among them has a higher number.
+    pub(super) newest_canceled: Sn,
     pub(super) barriers: BTreeMap<BarrierId, Barrier>,
     /// A voluntary flush failed: no other one until somebody asks for it.
     pub(super) stalled: bool,
@@ -214,6 +228,9 @@ impl Stripe {
             Input::Written { extent, sn } => {
                 let covers = self.dirty.overlapping(extent).next().is_some();
                 self.written(extent, sn);
+                if sn <= self.newest_canceled {
+                    self.note_late(extent, sn);
+                }
                 if covers && !self.cancels.is_empty() {
                     // The last bytes of a canceled lock may have been overwritten under a newer one: nothing left to flush.
                     self.settle(extent, out);
@@ -225,8 +242,7 @@ impl Stripe {
                 }
             }
             Input::Flush { lock, extent, sn, release, urgent } => {
-                let cancel = Cancel { extent, sn, release, travels_with: None };
-                self.flush(lock, cancel, urgent, out);
+                self.flush(lock, Canceled { extent, sn, release }, urgent, out);
             }
             Input::Hurry { lock } => {
                 if self.cancels.contains_key(&lock) {
