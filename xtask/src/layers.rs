@@ -32,9 +32,10 @@ enum Floor {
 }
 
 /// A crate by its folder, from the root of the workspace.
-const CRATES: [(&str, Floor); 15] = [
+const CRATES: [(&str, Floor); 16] = [
     ("crates/types", Floor::Words),
     ("crates/wire", Floor::Wire),
+    ("crates/region", Floor::Wire),
     ("crates/dlm", Floor::Rules),
     ("crates/writeback", Floor::Rules),
     ("crates/extent-cache", Floor::Rules),
