@@ -59,14 +59,15 @@ impl Mount {
         let inode = self.inodes.get(header.nodeid)?;
         let has = |field: u32| asked.valid & field != 0;
         let mut owed = false;
+        let size = inode.pages.ahead.real(asked.size);
         if has(fattr::SIZE) {
             if has(fattr::KILL_SUIDGID) {
                 self.drop_privileges(&inode)?;
             }
             let handle = if has(fattr::FH) { Some(self.handles.get(asked.fh)?) } else { None };
-            owed = self.truncate(&inode, handle, asked.size)? == Cut::Owed;
+            owed = self.truncate(&inode, handle, size)? == Cut::Owed;
             // The kernel lets nobody else write meanwhile.
-            inode.pages.ahead.cut(asked.size);
+            inode.pages.ahead.cut(size);
         }
         if has(fattr::UID | fattr::GID | fattr::MODE) {
             self.settle_times(&inode)?;
@@ -84,7 +85,7 @@ impl Mount {
         }
         let mut found = self.attributes_now(&inode)?;
         if owed {
-            found.attr.size = asked.size;
+            found.attr.size = size;
         }
         Ok(found)
     }

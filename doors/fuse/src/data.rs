@@ -4,6 +4,7 @@ use crate::abi::{
     FSYNC_FDATASYNC, FallocateIn, FsyncIn, LseekIn, READ_LOCKOWNER, ReadIn, WRITE_CACHE, WRITE_KILL_SUIDGID,
     WriteIn,
 };
+use crate::ahead::Place;
 use crate::cut::{Cut, cut};
 use crate::exchange::Errno;
 use crate::handles::{Content, Handle};
@@ -28,7 +29,7 @@ impl Mount {
         match &handle.content {
             Content::Data { file, .. } if asked.read_flags & READ_LOCKOWNER != 0 => {
                 handle.inode.pages.cuts.wait();
-                file.read_at(to, asked.offset).map_err(|e| failed(&e))
+                file.read_at(to, handle.inode.pages.ahead.real(asked.offset)).map_err(|e| failed(&e))
             }
             Content::Data { .. } => self.read_page(&handle, to, asked.offset),
             Content::Plain(fd) => read_plain(fd.as_fd(), to, position(asked.offset)?),
@@ -36,8 +37,8 @@ impl Mount {
         }
     }
 
-    /// WRITE.
-    pub(crate) fn write(&self, asked: &WriteIn, from: &[u8]) -> Result<usize, Errno> {
+    /// WRITE, of this thread.
+    pub(crate) fn write(&self, thread: u32, asked: &WriteIn, from: &[u8]) -> Result<usize, Errno> {
         let handle = self.handles.get(asked.fh)?;
         if asked.write_flags & WRITE_KILL_SUIDGID != 0 {
             self.drop_privileges(&handle.inode)?;
@@ -50,25 +51,36 @@ impl Mount {
                 if asked.write_flags & WRITE_CACHE != 0 {
                     return self.write_page(&handle, from, asked.offset);
                 }
-                self.write_data(&handle.inode, file, asked, from)
+                self.write_data(&handle.inode, file, (thread, asked), from)
             }
             Content::Plain(fd) => sys::write_at(fd.as_fd(), from, position(asked.offset)?),
             Content::Directory(_) => Err(libc::EISDIR),
         }
     }
 
-    fn write_data(&self, inode: &Inode, file: &File, asked: &WriteIn, from: &[u8]) -> Result<usize, Errno> {
+    fn write_data(
+        &self,
+        inode: &Inode,
+        file: &File,
+        (thread, asked): (u32, &WriteIn),
+        from: &[u8],
+    ) -> Result<usize, Errno> {
         let flags = asked.flags.cast_signed();
-        let bytes = from.len() as u64;
+        let (ahead, bytes) = (&inode.pages.ahead, from.len() as u64);
         inode.pages.cuts.wait();
-        let written = if flags & libc::O_APPEND != 0 {
+        let appends = flags & libc::O_APPEND != 0;
+        let written = match if appends { Place::End } else { ahead.place(asked.offset) } {
             // The kernel's idea of the end may be old.
-            inode.pages.ahead.appends(bytes);
-            file.append(&[IoSlice::new(from)]).map(|_| from.len())
-        } else {
-            self.note_write(inode, asked.offset.saturating_add(bytes));
-            file.write_at(from, asked.offset)
+            Place::End => file.append(&[IoSlice::new(from)]).map(|end| {
+                ahead.appended(asked.offset, bytes, end);
+                from.len()
+            }),
+            Place::At(offset) => {
+                self.note_write(inode, thread, offset.saturating_add(bytes));
+                file.write_at(from, offset)
+            }
         };
+        ahead.answers();
         let written = written.map_err(|e| failed(&e))?;
         if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 {
             file.sync().map_err(|e| failed(&e))?;
@@ -127,7 +139,8 @@ impl Mount {
         let handle = self.handles.get(asked.fh)?;
         handle.inode.pages.cuts.wait();
         let mode = asked.mode.cast_signed();
-        handle.inode.pages.ahead.told(asked.offset.saturating_add(asked.length));
+        let asked = &FallocateIn { offset: handle.inode.pages.ahead.real(asked.offset), ..*asked };
+        handle.inode.pages.ahead.grows(asked.offset.saturating_add(asked.length));
         match &handle.content {
             Content::Data { file, written } => {
                 written.store(true, Ordering::Relaxed);
@@ -147,7 +160,8 @@ impl Mount {
         let whence = asked.whence.cast_signed();
         match &handle.content {
             Content::Data { file, .. } => {
-                seek_data(file, &handle.inode.pages.written_windows(), asked.offset, whence)
+                let offset = handle.inode.pages.ahead.real(asked.offset);
+                seek_data(file, &handle.inode.pages.written_windows(), offset, whence)
             }
             Content::Plain(fd) => {
                 sys::seek(fd.as_fd(), position(asked.offset)?, whence).map(i64::cast_unsigned)

@@ -169,7 +169,7 @@ fn read(mount: &Mount, exchange: &mut Exchange<'_>) -> Result<Outcome, Errno> {
 
 fn write(mount: &Mount, exchange: &mut Exchange<'_>) -> Result<Outcome, Errno> {
     let asked: WriteIn = exchange.argument()?;
-    let written = mount.write(&asked, exchange.data(asked.size)?)?;
+    let written = mount.write(exchange.header.pid, &asked, exchange.data(asked.size)?)?;
     let size = u32::try_from(written).map_err(|_| libc::EIO)?;
     exchange.answer(&WriteOut { size, padding: 0 })
 }
@@ -220,6 +220,7 @@ fn lock(mount: &Mount, exchange: &mut Exchange<'_>) -> Result<Outcome, Errno> {
     let asked: LkIn = exchange.argument()?;
     let header = exchange.header;
     let handle = mount.handles.get(asked.fh)?;
+    let asked = mount.real_lock(&handle, &asked);
     match header.opcode {
         opcode::GETLK => {
             let found = mount.locks.test(&handle, &asked)?;

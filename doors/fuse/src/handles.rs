@@ -2,6 +2,7 @@
 
 use crate::exchange::Errno;
 use crate::inodes::Inode;
+use crate::open;
 use ccpfs_client::File;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -36,14 +37,18 @@ pub(crate) struct Handle {
     pub(crate) content: Content,
     /// Whether it may be written.
     pub(crate) writable: bool,
+    /// Whether all that it does to its file is to write it where it is told to, and to read it.
+    pub(crate) writes_in_place: bool,
     /// The descriptor that carries its `flock` lock, once it has had one.
     pub(crate) flock: Mutex<Option<OwnedFd>>,
 }
 
 impl Handle {
-    /// A handle of `inode`.
-    pub(crate) fn new(inode: Arc<Inode>, content: Content, writable: bool) -> Handle {
-        Handle { inode, content, writable, flock: Mutex::new(None) }
+    /// A handle of `inode` that was opened with these flags.
+    pub(crate) fn new(inode: Arc<Inode>, content: Content, flags: u32) -> Handle {
+        let writable = open::is_writable(flags);
+        let writes_in_place = writable && flags.cast_signed() & libc::O_APPEND == 0;
+        Handle { inode, content, writable, writes_in_place, flock: Mutex::new(None) }
     }
 
     /// The client's file.

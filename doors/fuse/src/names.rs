@@ -201,7 +201,7 @@ impl Mount {
     ) -> Result<CreateOut, Errno> {
         let entry = self.entry(inode, found)?;
         let content = Content::Data { file, written: AtomicBool::new(false) };
-        let open = self.opened(Handle::new(Arc::clone(inode), content, open::is_writable(flags)));
+        let open = self.opened(Handle::new(Arc::clone(inode), content, flags));
         Ok(CreateOut { entry, open })
     }
 

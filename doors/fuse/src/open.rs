@@ -69,13 +69,7 @@ impl Mount {
             Ok(file) => {
                 let truncated = writable && has(flags, libc::O_TRUNC);
                 if truncated {
-                    if inode.pages.has_no_writer() {
-                        inode.pages.ahead.cut(0);
-                    }
                     file.truncate(0).map_err(|e| failed(&e))?;
-                }
-                if has(flags, libc::O_APPEND) {
-                    inode.pages.ahead.appends(0);
                 }
                 Content::Data { file, written: AtomicBool::new(truncated) }
             }
@@ -85,7 +79,7 @@ impl Mount {
             }
             Err(error) => return Err(failed(&error)),
         };
-        Ok(self.opened(Handle::new(Arc::clone(inode), content, writable)))
+        Ok(self.opened(Handle::new(Arc::clone(inode), content, flags)))
     }
 
     /// OPENDIR.
@@ -93,7 +87,7 @@ impl Mount {
         let inode = self.inodes.get(header.nodeid)?;
         let fd = sys::reopen(inode.fd(), libc::O_RDONLY | libc::O_DIRECTORY)?;
         let listing = Mutex::new(Listing { fd, position: 0 });
-        Ok(self.opened(Handle::new(inode, Content::Directory(listing), false)))
+        Ok(self.opened(Handle::new(inode, Content::Directory(listing), 0)))
     }
 
     /// FLUSH: one of the descriptors is closed.

@@ -31,8 +31,8 @@ pub struct MountOptions {
     pub write_bytes_max: u32,
     /// Whether requests come over rings.
     pub rings: Rings,
-    /// Whether the kernel is told a size ahead of the real one while several handles write a growing file, so that they do not take
-    /// turns. `RWF_APPEND`, and the offset after `O_APPEND` was set later, then go by that size. Default: no.
+    /// Whether the kernel is told a size ahead of the real one while several threads write a growing file, so that they do not take
+    /// turns. The offset of a descriptor after `RWF_APPEND` then goes by that size. Default: yes.
     pub raise_size: bool,
     /// Flags of `mount(2)`: read-only, without set-user-id programs and so on.
     pub flags: libc::c_ulong,
@@ -48,7 +48,7 @@ impl Default for MountOptions {
             acl: None,
             write_bytes_max: 1 << 20,
             rings: Rings::Auto,
-            raise_size: false,
+            raise_size: true,
             flags: 0,
         }
     }
@@ -125,6 +125,13 @@ impl MountOptions {
             }
             None if option == "raise_size" => self.raise_size = true,
             None if option == "noraise_size" => self.raise_size = false,
+            Some(("raise_size", value)) => {
+                self.raise_size = match value {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(format!("'{option}': on or off are possible")),
+                };
+            }
             Some(("io_uring", value)) => {
                 self.rings = match value {
                     "auto" => Rings::Auto,
@@ -157,8 +164,11 @@ mod tests {
         assert_eq!(options.flags, libc::MS_RDONLY | libc::MS_NOSUID);
         assert_eq!(options.attr_timeout, Duration::from_millis(1500));
         assert_eq!((options.source.as_str(), options.acl), ("burst", Some(true)));
-        options.parse("rw,,suid,io_uring=off,raise_size").unwrap();
-        assert_eq!((options.flags, options.rings, options.raise_size), (0, Rings::Off, true));
+        assert!(options.raise_size);
+        options.parse("rw,,suid,io_uring=off,raise_size=off").unwrap();
+        assert_eq!((options.flags, options.rings, options.raise_size), (0, Rings::Off, false));
+        options.parse("raise_size=on").unwrap();
+        assert!(options.raise_size);
     }
 
     #[test]
@@ -169,5 +179,6 @@ mod tests {
         assert!(refuse("attr_timeout=-1").contains("-1"));
         assert!(refuse("max_write=12").contains("4096"));
         assert!(refuse("io_uring=perhaps").contains("auto"));
+        assert!(refuse("raise_size=sometimes").contains("off"));
     }
 }

@@ -5,6 +5,7 @@
 //! always be dropped: a read of the window that comes meanwhile is answered under the hold that is about to go, and what it
 //! brought is dropped once more.
 
+use crate::abi::{FileLock, LkIn};
 use crate::ahead::Ahead;
 use crate::cut::Cuts;
 use crate::exchange::Errno;
@@ -179,15 +180,10 @@ impl Pages {
         handles.is_empty()
     }
 
-    /// Whether several handles may write.
-    fn has_writers(&self) -> bool {
+    /// Whether all handles write, and none appends.
+    fn are_written_in_place(&self) -> bool {
         let handles = self.handles.lock().expect("no code panics under this lock");
-        handles.iter().filter_map(Weak::upgrade).filter(|handle| handle.writable).nth(1).is_some()
-    }
-
-    /// Whether no handle may write.
-    pub(crate) fn has_no_writer(&self) -> bool {
-        self.writer().is_none()
+        handles.iter().filter_map(Weak::upgrade).all(|handle| handle.writes_in_place)
     }
 }
 
@@ -224,6 +220,8 @@ impl Mount {
     /// A READ that fills pages.
     pub(crate) fn read_page(&self, handle: &Handle, to: &mut [u8], offset: u64) -> Result<usize, Errno> {
         let mut filled = 0;
+        let ahead = &handle.inode.pages.ahead;
+        let answers = ahead.answers_so_far();
         let crosses = parts(offset, to.len()).nth(1).is_some();
         for (index, part) in parts(offset, to.len()) {
             let window = handle.inode.pages.window(index);
@@ -245,6 +243,13 @@ impl Mount {
             if filled < length {
                 break;
             }
+        }
+        if filled < to.len() && ahead.is_raised() {
+            if filled == 0 && ahead.answers_so_far() != answers {
+                // The kernel takes this for the end of the file only if nothing was written meanwhile; else for zeros.
+                return Err(libc::EINTR);
+            }
+            ahead.told(offset + filled as u64);
         }
         Ok(filled)
     }
@@ -387,16 +392,26 @@ impl Mount {
 
     /// A WRITE that ends at `end` is being carried out. When it moves the end that the kernel knows, and others may write as well, the
     /// kernel is told a larger size, so that the next ones can come at once.
-    pub(crate) fn note_write(&self, inode: &Inode, end: u64) {
+    pub(crate) fn note_write(&self, inode: &Inode, thread: u32, end: u64) {
         let pages = &inode.pages;
-        if !self.raise_size || !pages.ahead.moves_end(end) || !pages.has_writers() || pages.any() {
-            return;
-        }
-        if let Some(size) = pages.ahead.raise(end)
+        let may_be = || self.raise_size && pages.are_written_in_place() && !pages.any();
+        if let Some(size) = pages.ahead.raise(thread, end, may_be)
             && let Err(errno) = self.notifier.raise_size(inode.nodeid, size)
         {
             tracing::debug!("the kernel takes no size: error {errno}");
         }
+    }
+
+    /// A lock of a range as it was meant, if the kernel counted it from the size that it believes.
+    pub(crate) fn real_lock(&self, handle: &Handle, asked: &LkIn) -> LkIn {
+        let ahead = &handle.inode.pages.ahead;
+        let size =
+            || handle.file().and_then(|file| file.size().map_err(|e| failed(&e))).unwrap_or(asked.lock.start);
+        let start = ahead.real_from_end(asked.lock.start, size);
+        let moved = asked.lock.start.wrapping_sub(start);
+        let open_ended = asked.lock.end == i64::MAX.cast_unsigned();
+        let end = if open_ended { asked.lock.end } else { asked.lock.end.wrapping_sub(moved) };
+        LkIn { lock: FileLock { start, end, ..asked.lock }, ..*asked }
     }
 
     /// How much of a WRITE of pages belongs to the file: the kernel cuts its pages at the size that it believes.

@@ -31,8 +31,8 @@ pub(crate) struct MountArguments {
     /// Mount options, separated by commas, as of mount(8): ro, nosuid, nodev, noexec, noatime, …; allow_other and
     /// noallow_other (default: allowed if root mounts); acl and noacl (default: as the namespace's file system);
     /// entry_timeout=S and attr_timeout=S, seconds (default 0: always coherent); max_write=BYTES (default 1048576);
-    /// io_uring=auto, on or off (default auto: if the kernel's parameter enable_uring is Y); raise_size (default no: several
-    /// writers of one growing file take turns; with it they do not, but RWF_APPEND writes behind the end); fsname=NAME.
+    /// io_uring=auto, on or off (default auto: if the kernel's parameter enable_uring is Y); raise_size=on or off (default on:
+    /// several writers of one growing file do not take turns in the kernel); fsname=NAME.
     #[arg(short = 'o', value_name = "OPTIONS")]
     options: Vec<String>,
     /// Log of a mount in the background (default: a file in the run directory, /run/ccpfs for root).

@@ -25,6 +25,11 @@ fn contents(verb: &str, words: &mut Words, payload: &[u8]) -> Option<Outcome> {
             let parts = [slice(&payload[..cut]), slice(&payload[cut..])];
             sys!(libc::writev(fd, parts.as_ptr(), 2))
         }
+        "pwritev2" => {
+            let (fd, offset, flags) = (words.number(), words.number(), words.number());
+            let part = slice(payload);
+            sys!(libc::pwritev2(fd, &raw const part, 1, offset, flags))
+        }
         "read" => {
             let fd = words.number();
             into_buffer(words.number(), |to, length| sys!(libc::read(fd, to, length)))
@@ -146,6 +151,11 @@ fn descriptors(verb: &str, words: &mut Words) -> Option<Outcome> {
         "dup2" => sys!(libc::dup2(words.number(), words.number())),
         "getfl" => sys!(libc::fcntl(words.number(), libc::F_GETFL)),
         "setfl" => sys!(libc::fcntl(words.number(), libc::F_SETFL, words.number::<i32>())),
+        "fionread" => {
+            let mut bytes = 0_i32;
+            let fd = words.number();
+            sys!(libc::ioctl(fd, libc::FIONREAD, &raw mut bytes)).and_then(|_| value(i64::from(bytes)))
+        }
         "nothing" => value(0),
         _ => return None,
     })

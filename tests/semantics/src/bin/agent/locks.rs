@@ -4,6 +4,11 @@ use crate::sys::{Outcome, Words, sys, text};
 
 /// Carries out a verb of this file.
 pub(crate) fn perform(verb: &str, words: &mut Words) -> Option<Outcome> {
+    // With `end_` before it, the start is counted from the end of the file.
+    let (verb, whence) = match verb.strip_prefix("end_") {
+        Some(verb) => (verb, libc::SEEK_END),
+        None => (verb, libc::SEEK_SET),
+    };
     let command = match verb {
         "setlk" => libc::F_SETLK,
         "setlkw" => libc::F_SETLKW,
@@ -19,7 +24,7 @@ pub(crate) fn perform(verb: &str, words: &mut Words) -> Option<Outcome> {
     let kind: i32 = words.number();
     let mut lock = libc::flock {
         l_type: libc::c_short::try_from(kind).expect("a kind of lock is small"),
-        l_whence: libc::c_short::try_from(libc::SEEK_SET).expect("zero"),
+        l_whence: libc::c_short::try_from(whence).expect("a small number"),
         l_start: words.number(),
         l_len: words.number(),
         l_pid: 0,
