@@ -70,6 +70,12 @@ impl Datatype {
         self.parts.iter().map(Section::length_bytes).fold(0, u64::saturating_add)
     }
 
+    /// How many sections say it, before those that go on with each other are joined.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
     /// `count` copies, one after the other.
     ///
     /// # Errors

@@ -33,8 +33,11 @@ pub const UNBOUNDED: u64 = u64::MAX;
 /// Most levels of a section in normal form. An array of n dimensions needs n - 1, its parts on a stripe at most n more.
 pub const DEPTH_MAX: usize = 8;
 /// Most sections of a region.
-pub const SECTIONS_MAX: usize = 64;
+pub const SECTIONS_MAX: usize = 128;
 /// Most parts of a datatype before its region is in normal form.
 pub const PARTS_MAX: usize = 1 << 16;
-/// Most steps that are spent to see whether two sections of one region overlap.
-pub const EFFORT_MAX: u64 = 1 << 16;
+/// Most steps that are spent to see whether any two sections of a new region overlap: twice what [`SECTIONS_MAX`] that are easy to tell apart
+/// take, and a few milliseconds.
+pub const EFFORT_MAX: u64 = 1 << 14;
+
+const _: () = assert!(EFFORT_MAX >= (SECTIONS_MAX * SECTIONS_MAX) as u64);

@@ -1,8 +1,7 @@
 //! Walking through a region piece by piece, from anywhere: for what must look at bytes.
 
-use crate::UNBOUNDED;
 use crate::region::Region;
-use crate::section::Section;
+use crate::stripes::stripe_units;
 use ccpfs_types::{Extent, Layout};
 
 /// The pieces of a region, in the order of their offsets; made by [`Region::pieces_from`].
@@ -49,10 +48,7 @@ pub struct StripePieces<'a> {
 
 impl<'a> StripePieces<'a> {
     pub(crate) fn new(region: &'a Region, layout: &Layout, stripe: u32) -> StripePieces<'a> {
-        let unit = layout.stripe_bytes();
-        let round = unit * u64::from(layout.stripe_count());
-        let units = Section::new(u64::from(stripe) * unit, unit, &[(round, UNBOUNDED)]);
-        let units = Region::from(units.expect("the largest layout is smaller than the largest file"));
+        let units = Region::from(stripe_units(layout, stripe));
         StripePieces { region, layout: *layout, stripe, units, next: Some(0) }
     }
 

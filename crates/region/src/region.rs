@@ -3,6 +3,7 @@
 use crate::common::{Effort, TooHard, search};
 use crate::pieces::{Pieces, StripePieces};
 use crate::section::{RegionError, Section};
+use crate::stripes::stripe_units;
 use crate::{EFFORT_MAX, SECTIONS_MAX};
 use alloc::vec::Vec;
 use ccpfs_types::{Extent, Layout};
@@ -60,9 +61,10 @@ impl Region {
         if sections.len() > SECTIONS_MAX {
             return Err(RegionError::TooMany);
         }
+        let mut effort = Effort::new(EFFORT_MAX);
         for (at, section) in sections.iter().enumerate() {
             for other in &sections[..at] {
-                match section.first_common_within(other, EFFORT_MAX) {
+                match search(section.view(), other.view(), &mut effort) {
                     Ok(None) => {}
                     Ok(Some(_)) => return Err(RegionError::Overlapping),
                     Err(TooHard) => return Err(RegionError::TooHard),
@@ -70,6 +72,25 @@ impl Region {
             }
         }
         Ok(region)
+    }
+
+    /// The bytes `local` of `stripe`, given in the stripe's offsets, in the offsets of the file: at most three sections. An end
+    /// at [`Extent::EOF`] stays there, and what would lie at or beyond it in the file is left out; `None` if that is all.
+    ///
+    /// # Panics
+    /// If the layout has no such stripe.
+    #[must_use]
+    pub fn from_stripe(layout: &Layout, stripe: u32, local: Extent) -> Option<Region> {
+        let file_bytes = |bytes: u64| match bytes / layout.stripe_bytes() {
+            units if units < Extent::EOF / layout.stripe_bytes() / u64::from(layout.stripe_count()) => {
+                layout.file_offset(stripe, bytes)
+            }
+            _ => Extent::EOF,
+        };
+        let start = file_bytes(local.start());
+        let end = file_bytes(local.end() - 1).saturating_add(1);
+        let parts = stripe_units(layout, stripe).in_extent(Extent::new(start, end)?);
+        Region::of(parts).filter(|_| start < Extent::EOF)
     }
 
     /// The region of sections that are disjoint, or all extents.
@@ -160,7 +181,8 @@ impl Region {
     }
 
     /// The first byte that both hold, in at most `steps_max` steps (see the crate's module `common`): of two regions with
-    /// sections, the steps of each pair of them; of a list and anything, at most one for each extent of the shorter list.
+    /// sections, the steps of each pair of them; of a list and sections, at most one for each extent of the list; of two
+    /// lists, at most two for each extent of the shorter.
     ///
     /// # Errors
     /// [`TooHard`] if the steps did not suffice.
@@ -169,23 +191,13 @@ impl Region {
             return Ok(None);
         }
         let mut effort = Effort::new(steps_max);
-        let (Form::Sections(own), Form::Sections(others)) = (&self.0, &other.0) else {
-            return leapfrog(self, other, &mut effort);
-        };
-        let mut found: Option<u64> = None;
-        for section in own {
-            for other in others {
-                // Whatever begins behind the byte that was found cannot hold an earlier one.
-                let late = found.is_some_and(|found| found <= section.offset().max(other.offset()));
-                if late || !section.bounds().overlaps(other.bounds()) {
-                    continue;
-                }
-                if let Some(byte) = search(section.view(), other.view(), &mut effort)? {
-                    found = Some(found.map_or(byte, |found| found.min(byte)));
-                }
+        match (&self.0, &other.0) {
+            (Form::Sections(own), Form::Sections(others)) => sections_common(own, others, &mut effort),
+            (Form::List(own), Form::List(others)) => lists_common(own, others, &mut effort),
+            (Form::Extent(_) | Form::List(_), _) | (Form::Sections(_), Form::Extent(_) | Form::List(_)) => {
+                leapfrog(self, other, &mut effort)
             }
         }
-        Ok(found)
     }
 
     /// The bytes of the region in `window`; `None` if there are none.
@@ -312,6 +324,51 @@ fn list_contains(extents: &[Extent], section: &Section) -> bool {
         }
     }
     true
+}
+
+/// The first byte of both, by asking each pair of sections.
+fn sections_common(a: &[Section], b: &[Section], effort: &mut Effort) -> Result<Option<u64>, TooHard> {
+    let mut found: Option<u64> = None;
+    for section in a {
+        for other in b {
+            // Whatever begins behind the byte that was found cannot hold an earlier one.
+            let late = found.is_some_and(|found| found <= section.offset().max(other.offset()));
+            if late || !section.bounds().overlaps(other.bounds()) {
+                continue;
+            }
+            if let Some(byte) = search(section.view(), other.view(), effort)? {
+                found = Some(found.map_or(byte, |found| found.min(byte)));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The first byte of both lists: whichever ends before the other begins is left behind.
+fn lists_common(a: &[Extent], b: &[Extent], effort: &mut Effort) -> Result<Option<u64>, TooHard> {
+    let (mut a, mut b) = (a, b);
+    while let ([first, ..], [other, ..]) = (a, b) {
+        effort.spend()?;
+        if let Some(common) = first.intersection(*other) {
+            return Ok(Some(common.start()));
+        }
+        if first.end() <= other.start() {
+            a = ending_after(a, other.start());
+        } else {
+            b = ending_after(b, first.start());
+        }
+    }
+    Ok(None)
+}
+
+/// The extents that end after `offset`. Cost: the logarithm of the number of those that do not.
+fn ending_after(extents: &[Extent], offset: u64) -> &[Extent] {
+    let mut reach = 1;
+    while extents.get(reach - 1).is_some_and(|extent| extent.end() <= offset) {
+        reach *= 2;
+    }
+    let near = &extents[..extents.len().min(reach)];
+    &extents[near.partition_point(|extent| extent.end() <= offset)..]
 }
 
 /// The first byte of both: each is asked in turn for its first piece from where the other has one.

@@ -8,10 +8,10 @@
 //! level, and a copy that crosses the border of a unit is taken apart. So the cost is the number of units of the
 //! stripe in one period, and never depends on the number of pieces or stripes.
 
-use crate::DEPTH_MAX;
 use crate::residue::{difference, first_hit, gcd};
 use crate::section::{Level, RegionError, Section};
 use crate::view::View;
+use crate::{DEPTH_MAX, UNBOUNDED};
 use alloc::vec::Vec;
 use ccpfs_types::{Extent, Layout};
 use core::ops::Range;
@@ -48,6 +48,15 @@ impl Section {
         cut.view(self.view())?;
         Ok(cut.found)
     }
+}
+
+/// The units of a stripe, in the offsets of the file.
+pub(crate) fn stripe_units(layout: &Layout, stripe: u32) -> Section {
+    assert!(stripe < layout.stripe_count(), "a stripe of the layout");
+    let unit = layout.stripe_bytes();
+    let round = unit * u64::from(layout.stripe_count());
+    let units = Section::new(u64::from(stripe) * unit, unit, &[(round, UNBOUNDED)]);
+    units.expect("the largest layout is smaller than the largest file")
 }
 
 /// A section being cut.
@@ -108,7 +117,7 @@ impl Cut {
             return self.run(view, outer, 0..view.count());
         };
         let unbounded = view.goes_on();
-        self.around.insert(0, (stride, if unbounded { crate::UNBOUNDED } else { periods }));
+        self.around.insert(0, (stride, if unbounded { UNBOUNDED } else { periods }));
         self.run(view, outer, 0..period)?;
         self.around.remove(0);
         if unbounded { Ok(()) } else { self.run(view, outer, periods * period..view.count()) }

@@ -3,7 +3,7 @@
 
 mod support;
 
-use ccpfs_region::{Region, RegionError, Section, UNBOUNDED};
+use ccpfs_region::{Region, RegionError, SECTIONS_MAX, Section, UNBOUNDED};
 use ccpfs_types::{Extent, Layout};
 use support::{Bits, Random, Shape};
 
@@ -64,7 +64,7 @@ fn parts_on_stripes_are_what_their_bytes_are() {
         for stripe in 0..count {
             let expected = on_stripe_by_bytes(&file, &layout, stripe);
             let end = layout.stripe_length(stripe, file.end());
-            match region.on_stripe(&layout, stripe, 256) {
+            match region.on_stripe(&layout, stripe, SECTIONS_MAX) {
                 Ok(part) => {
                     assert_eq!(bits_below(part.as_ref(), end), expected, "{region} on {stripe}/{count}")
                 }
@@ -85,6 +85,27 @@ fn parts_on_stripes_are_what_their_bytes_are() {
         }
     }
     println!("{too_many} parts were too many");
+}
+
+#[test]
+fn an_extent_of_a_stripe_is_the_same_bytes_of_the_file() {
+    let mut random = Random(7);
+    for _ in 0..300 {
+        let layout = Layout::new(1 + random.below(4) as u32, UNIT).unwrap();
+        let stripe = random.below(u64::from(layout.stripe_count())) as u32;
+        let local = Extent::with_length(random.below(20_000), 1 + random.below(20_000)).unwrap();
+        let region = Region::from_stripe(&layout, stripe, local).unwrap();
+        let expected: Vec<u64> =
+            (local.start()..local.end()).map(|byte| layout.file_offset(stripe, byte)).collect();
+        let found: Vec<u64> = region.pieces().flat_map(|piece| piece.start()..piece.end()).collect();
+        assert_eq!(found, expected, "{region}");
+        assert!(region.sections().count() <= 3);
+        assert_eq!(region.on_stripe(&layout, stripe, 3), Ok(Some(local.into())));
+    }
+    let layout = Layout::new(2, UNIT).unwrap();
+    let all = Region::from_stripe(&layout, 1, Extent::WHOLE).unwrap();
+    assert_eq!(all, Section::new(UNIT, UNIT, &[(2 * UNIT, UNBOUNDED)]).unwrap().into());
+    assert_eq!(Region::from_stripe(&layout, 1, Extent::to_eof(u64::MAX - 5)), None);
 }
 
 #[test]
