@@ -17,11 +17,13 @@
 //!    shared with a copy before the first (behind the last) covers bytes of the first (the last) as well. So `i` is
 //!    looked for with `a_i - b_0 mod t` in `(-length(a), length(b))`: the first hit of a window by a multiple of
 //!    `s` modulo `t`, by Euclid's algorithm in `O(log t)` steps.
-//! 4. *The outer strides differ.* What copy `i` of `a` shares with `b` follows from `a_i mod t` alone, if the copy lies
-//!    wholly between the first and the last byte of `b`. So at most `t / gcd(s, t)` copies and the two at the borders are
-//!    asked, each a question with one level less on one side; if `t` divides `s`, which is the rule for arrays, that
-//!    is three. Copies whose hulls hit no hull of a copy of `b` are jumped over as in 3. A pair of sections whose bytes
-//!    lie in different residues modulo the divisor of all strides is recognized without any walk.
+//! 4. *The outer strides differ.* What copy `i` of `a` shares with `b` continued in both directions follows from `a_i mod t`
+//!    alone; a copy that lies wholly between the first and the last byte of `b` shares the same with `b` itself, and one
+//!    that crosses a border at most that. So the first copy is asked, which may cross one, and up to `t / gcd(s, t)`
+//!    after it: whoever comes later shares nothing that they do not. Each is a question with one level less on one
+//!    side; if `t` divides `s`, which is the rule for arrays, there are two. Copies whose hulls hit no hull of a copy of `b` are
+//!    jumped over as in 3. A pair of sections whose bytes lie in different residues modulo the divisor of all strides is
+//!    recognized without any walk.
 //!    Where copies have few pieces, asking 3 for each pair of pieces is cheaper, and is done.
 //!
 //! # Cost
@@ -33,9 +35,9 @@
 //! | section and extent, of any depth | 1 |
 //! | one level each, any strides | 1 |
 //! | d levels each, equal strides level by level | at most 2^d, in practice d + 1: most pairs lie too far apart |
-//! | strides that divide one another, d levels in all | at most 3^d, in practice about d |
+//! | strides that divide one another, d levels in all | at most 2^d, in practice about d |
 //! | one level `s`; `t` around an inner level of `m` pieces | at most min(copies of `s` or of `t`, greater of the strides over gcd, m) |
-//! | general | the product, over the levels, of min(copies, stride of the other over gcd + 2, pairs of pieces of two copies) |
+//! | general | the product, over the levels, of min(copies, stride of the other over gcd + 1, pairs of pieces of two copies) |
 //!
 //! The last line may be large for sections made up for that purpose, so whoever asks on behalf of others says how many
 //! steps it may take ([`Section::first_common_within`]).
@@ -181,7 +183,7 @@ fn coarse_and_fine(
         return Ok(lines(a, b, of_a, of_b));
     }
     let period = of_b.stride() / gcd(of_a.stride(), of_b.stride());
-    if pairs <= a.count().min(period.saturating_add(2)) {
+    if pairs <= a.count().min(period.saturating_add(1)) {
         return all_pairs(a, b, of_a, of_b, effort);
     }
     if period > 1 && residues_differ(&a, &b) {
@@ -243,7 +245,7 @@ fn residues_differ(a: &View<'_>, b: &View<'_>) -> bool {
     apart >= a.length() && divisor - apart >= b.length()
 }
 
-/// Case 4, copy by copy of `a`: the first, then as many as have different residues, then the last.
+/// Case 4, copy by copy of `a`: the first, then one for each residue.
 fn walk(
     a: View<'_>,
     b: View<'_>,
@@ -252,22 +254,18 @@ fn walk(
     period: u64,
     effort: &mut Effort,
 ) -> Result<Option<u64>, TooHard> {
-    let last = a.count() - 1;
-    let seen_all = period.saturating_add(1);
+    let last = period.min(a.count() - 1);
     let mut index = 0;
-    loop {
+    while index <= last {
         let Some(jump) = jump(a.copy_base(index), &b, of_a, of_b) else { return Ok(None) };
         index = index.saturating_add(jump);
         if index > last {
             return Ok(None);
         }
-        if index >= seen_all {
-            index = last;
-        }
-        let found = search(a.copy(index), b, effort)?;
-        if found.is_some() || index == last {
-            return Ok(found);
+        if let Some(found) = search(a.copy(index), b, effort)? {
+            return Ok(Some(found));
         }
         index += 1;
     }
+    Ok(None)
 }

@@ -12,7 +12,8 @@ use core::fmt;
 /// A set of bytes, never empty: what a lock covers.
 ///
 /// It is kept in the simplest form that says it: one extent; else, where no section has a level, a sorted list of extents of
-/// which no two overlap or touch; else a sorted list of disjoint sections, at most [`SECTIONS_MAX`].
+/// which no two overlap or touch; else a sorted list of disjoint sections, at most [`SECTIONS_MAX`]. Equal regions hold the same
+/// bytes; the converse is true as long as one section says them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Region(Form);
 
@@ -27,7 +28,7 @@ impl Region {
     /// All bytes.
     pub const WHOLE: Region = Region(Form::Extent(Extent::WHOLE));
 
-    /// The bytes of all `extents`, in any order, overlapping or not; `None` if there are none. Three and more extents of
+    /// The bytes of all `extents`, in any order, overlapping or not; `None` if there are none. Two and more extents of
     /// one length that lie equally far apart become a section.
     #[must_use]
     pub fn from_extents(mut extents: Vec<Extent>) -> Option<Region> {
@@ -95,17 +96,23 @@ impl Region {
 
     /// The region of sections that are disjoint, or all extents.
     fn of(mut sections: Vec<Section>) -> Option<Region> {
+        sections.sort_unstable();
+        loop {
+            let before = sections.len();
+            sections.dedup_by(|next, last| match last.joined(next) {
+                Some(joined) => {
+                    *last = joined;
+                    true
+                }
+                None => false,
+            });
+            if sections.len() == before {
+                break;
+            }
+        }
         if sections.iter().all(|section| section.levels().is_empty()) {
             return Region::from_extents(sections.iter().filter_map(Section::as_extent).collect());
         }
-        sections.sort_unstable();
-        sections.dedup_by(|next, last| match last.joined(next) {
-            Some(joined) => {
-                *last = joined;
-                true
-            }
-            None => false,
-        });
         match sections[..] {
             [section] => Some(section.into()),
             _ => Some(Region(Form::Sections(sections))),
@@ -300,9 +307,9 @@ impl Region {
     }
 }
 
-/// The section that sorted extents are, if there are at least three.
+/// The section that sorted extents are, if there are at least two.
 fn evenly_spaced(extents: &[Extent]) -> Option<Section> {
-    let [first, second, _, ..] = extents else { return None };
+    let [first, second, ..] = extents else { return None };
     let stride = second.start() - first.start();
     let even =
         |pair: &[Extent]| pair[1].start() - pair[0].start() == stride && pair[1].length() == first.length();

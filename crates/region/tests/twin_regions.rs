@@ -104,8 +104,27 @@ fn evenly_spaced_extents_become_a_section() {
     let section = Section::new(0, 4, &[(64, 3)]).unwrap();
     assert_eq!(extents(&[128, 0, 64]), Some(section.into()));
     assert_eq!(extents(&[0, 4, 8]), Some(Extent::new(0, 12).unwrap().into()));
-    assert_eq!(extents(&[0, 64]).unwrap().to_string(), "0..4 | 64..68");
+    assert_eq!(extents(&[0, 64]), Some(Section::new(0, 4, &[(64, 2)]).unwrap().into()));
+    assert_eq!(extents(&[0, 64, 100]).unwrap().to_string(), "0..4 | 64..68 | 100..104");
     assert_eq!(extents(&[]), None);
+}
+
+#[test]
+fn all_pairs_of_small_lists_share_and_hold_what_their_bits_do() {
+    let region = |mask: u32| {
+        let bits = (0..9).filter(|bit| mask >> bit & 1 == 1);
+        // The first bytes lie side by side, the others ever farther apart.
+        Region::from_extents(bits.map(|bit| Extent::with_length(bit * bit / 3 + bit, 1).unwrap()).collect())
+    };
+    let regions: Vec<(u32, Region)> =
+        (1..1 << 9).filter_map(|mask| region(mask).map(|region| (mask, region))).collect();
+    for (mask, a) in &regions {
+        for (other, b) in &regions {
+            let both = (mask & other) & (mask & other).wrapping_neg();
+            assert_eq!(a.first_common(b), region(both).map(|region| region.bounds().start()), "{a} and {b}");
+            assert_eq!(a.contains_region(b), mask & other == *other, "{a} holds {b}");
+        }
+    }
 }
 
 #[test]
@@ -114,11 +133,24 @@ fn sections_that_go_on_with_each_other_are_joined() {
     let next = Section::new(192, 4, &[(64, 5)]).unwrap();
     let one = Region::from_sections(vec![next, first]).unwrap();
     assert_eq!(one, Section::new(0, 4, &[(64, 8)]).unwrap().into());
+    let endless = Section::new(192, 4, &[(64, UNBOUNDED)]).unwrap();
+    assert_eq!(first.joined(&endless), Some(Section::new(0, 4, &[(64, UNBOUNDED)]).unwrap()));
+    assert_eq!(first.joined(&Extent::new(192, 196).unwrap().into()), Section::new(0, 4, &[(64, 4)]).ok());
+    assert_eq!(endless.joined(&first), None);
     let beside = Section::new(4, 8, &[(64, 3)]).unwrap();
     let wide = Region::from_sections(vec![first, beside]).unwrap();
     assert_eq!(wide, Section::new(0, 12, &[(64, 3)]).unwrap().into());
     let twice = Section::new(0, 1, &[(64, 4)]).unwrap();
     assert_eq!(Region::from_sections(vec![first, twice]), Err(RegionError::Overlapping));
+}
+
+#[test]
+fn regression_sections_that_join_to_extents_are_a_list() {
+    let even = Section::new(0, 1, &[(2, 3)]).unwrap();
+    let odd = Section::new(1, 1, &[(2, 3)]).unwrap();
+    let away = Extent::new(10, 12).unwrap();
+    let region = Region::from_sections(vec![even, odd, away.into()]).unwrap();
+    assert_eq!(Some(region), Region::from_extents(vec![Extent::new(0, 6).unwrap(), away]));
 }
 
 #[test]

@@ -217,6 +217,39 @@ fn sections_say_what_they_are() {
 }
 
 #[test]
+fn a_level_that_cannot_go_on_is_unbounded() {
+    let unbounded = Section::new(7, 3, &[(1 << 60, UNBOUNDED)]).unwrap();
+    assert_eq!(Section::new(7, 3, &[(1 << 60, 16)]), Ok(unbounded));
+    assert_ne!(Section::new(7, 3, &[(1 << 60, 15)]), Ok(unbounded));
+    assert_eq!(unbounded.bounds(), Extent::to_eof(7));
+    assert_eq!(unbounded.piece_count(), 16);
+    let head = Section::new(7, 3, &[(1 << 60, 15)]).unwrap();
+    assert_eq!(head.joined(&Extent::with_length(7 + (15 << 60), 3).unwrap().into()), Some(unbounded));
+}
+
+/// Shapes of many copies, whose strides divide each other, or nearly do.
+fn lattice(random: &mut Random) -> Shape {
+    let length = 1 + random.below(2);
+    let inner = (4 + 2 * random.below(3), 1 + random.below(4));
+    let span = inner.0 * inner.1;
+    let outer =
+        (span.next_multiple_of(12) + random.below(3) * 12 + random.below(8) / 7, 1 + random.below(30));
+    Shape { offset: random.below(200), length, levels: vec![inner, outer] }
+}
+
+#[test]
+fn pairs_of_many_copies_share_what_their_bits_share() {
+    let mut random = Random(8);
+    let sections: Vec<(Section, Bits)> =
+        (0..700).filter_map(|_| made(&lattice(&mut random), 0, WORDS)).collect();
+    for (at, (a, of_a)) in sections.iter().enumerate() {
+        for (b, of_b) in &sections[..at] {
+            assert_eq!(a.first_common(b), of_a.first_common(of_b), "{a} and {b}");
+        }
+    }
+}
+
+#[test]
 fn the_largest_numbers_do_not_overflow() {
     let largest = 1_u64 << 62;
     let a = Section::new(0, 1, &[(largest + 1, 3)]).unwrap();
