@@ -2,9 +2,10 @@
 //!
 //! *What*: a depth counter per thread; descriptors that the client library opens are moved to high numbers, where
 //! programs do not count on finding free ones, and are protected from a program that closes whatever it finds.
-//! *Invariants*: a thread that the client library starts stays inside for its whole life and takes no signals.
+//! *Invariants*: a thread that the client library starts stays inside for its whole life and takes no signals; one of the program's
+//! runs no handlers while it is inside.
 
-use crate::{real, table};
+use crate::{real, signals, table};
 use libc::{c_int, c_void, pthread_attr_t, pthread_t, sigset_t};
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -26,22 +27,39 @@ pub(crate) struct Inside(());
 impl Inside {
     /// Enters.
     pub(crate) fn enter() -> Inside {
-        DEPTH.with(|depth| depth.set(depth.get() + 1));
+        DEPTH.with(|depth| {
+            if depth.get() == 0 {
+                signals::hold();
+            }
+            depth.set(depth.get() + 1);
+        });
         Inside(())
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        DEPTH.with(|depth| depth.set(depth.get() - 1));
+        let depth = DEPTH.get() - 1;
+        DEPTH.set(depth);
+        if depth == 0 {
+            signals::release();
+        }
     }
 }
 
-/// Does `work` as the program would, outside the client library.
-pub(crate) fn outside(work: impl FnOnce()) {
+/// Does `work` as the program would, outside the client library; none of the client's locks may be held, because a handler of the
+/// program may run and not come back.
+pub(crate) fn outside<T>(work: impl FnOnce() -> T) -> T {
     let depth = DEPTH.replace(0);
-    work();
+    if depth > 0 {
+        signals::release();
+    }
+    let done = work();
+    if depth > 0 {
+        signals::hold();
+    }
     DEPTH.set(depth);
+    done
 }
 
 /// Where descriptors of the client library are put: below the usual limit of 1024, above what programs use by number.

@@ -43,6 +43,7 @@ mod program;
 mod real;
 mod reply;
 mod session;
+mod signals;
 mod spawn;
 mod stdio;
 mod strings;

@@ -4,6 +4,7 @@
 //! locks; ccPFS adds nothing. The hidden descriptor stays open until the file's last descriptor is closed, because
 //! closing any descriptor of a file drops all record locks that the process has on it.
 
+use crate::inside;
 use crate::real::{self, checked};
 use crate::reply::Errno;
 use crate::table::OpenRef;
@@ -29,8 +30,9 @@ pub(crate) fn control(open: &OpenRef, fd: c_int, command: c_int, argument: usize
     absolute.l_start = start_of(open, fd, lock)?;
     absolute.l_whence = 0;
     let hidden = open.lock_fd(fd)?;
+    // A signal may end the wait for a lock.
     // SAFETY: the lock is ours.
-    checked(unsafe { real::fcntl64(hidden, command, &raw mut absolute as usize) })?;
+    checked(inside::outside(|| unsafe { real::fcntl64(hidden, command, &raw mut absolute as usize) }))?;
     if matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) {
         if c_int::from(absolute.l_type) == libc::F_UNLCK {
             lock.l_type = absolute.l_type;

@@ -108,6 +108,10 @@ originals! {
     __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     lseek64(fd: c_int, offset: off_t, whence: c_int) -> off_t;
     fsync(fd: c_int) -> c_int;
+    sigaction(number: c_int, action: *const libc::sigaction, former: *mut libc::sigaction) -> c_int;
+    signal(number: c_int, handler: libc::sighandler_t) -> libc::sighandler_t;
+    sysv_signal(number: c_int, handler: libc::sighandler_t) -> libc::sighandler_t;
+    sigset(number: c_int, handler: libc::sighandler_t) -> libc::sighandler_t;
     fdatasync(fd: c_int) -> c_int;
     sync_file_range(fd: c_int, offset: off_t, count: off_t, flags: c_uint) -> c_int;
     syncfs(fd: c_int) -> c_int;

@@ -28,6 +28,14 @@ fn every_call_tells_a_program_what_it_tells_on_an_ordinary_directory() {
 }
 
 #[test]
+fn regression_handlers_of_signals_may_leave_a_call_and_make_calls() {
+    let cluster = two_servers();
+    let program = cluster.compile("gcc", &program_source("handlers.c"), &[]);
+    let out = compare(&cluster, &format!("{} .", program.display()));
+    assert_eq!(out, "calls were left\nhandlers have written\na wait has ended\n");
+}
+
+#[test]
 fn coreutils_tar_and_editors_do_the_same_on_both() {
     let out = compare(
         &two_servers(),

@@ -15,6 +15,7 @@ mod print;
 mod process;
 mod raw;
 mod received;
+mod signals;
 mod spawn;
 mod stat;
 mod stdio;
