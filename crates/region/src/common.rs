@@ -24,7 +24,8 @@
 //!    side; if `t` divides `s`, which is the rule for arrays, there are two. Copies whose hulls hit no hull of a copy of `b` are
 //!    jumped over as in 3. A pair of sections whose bytes lie in different residues modulo the divisor of all strides is
 //!    recognized without any walk.
-//!    Where copies have few pieces, asking 3 for each pair of pieces is cheaper, and is done.
+//!    Where two copies have fewer pairs of pieces than that, the walk gives up after as many steps as there are pairs,
+//!    and 3 is asked for each pair.
 //!
 //! # Cost
 //!
@@ -36,11 +37,12 @@
 //! | one level each, any strides | 1 |
 //! | d levels each, equal strides level by level | at most 2^d, in practice d + 1: most pairs lie too far apart |
 //! | strides that divide one another, d levels in all | at most 2^d, in practice about d |
-//! | one level `s`; `t` around an inner level of `m` pieces | at most min(copies of `s` or of `t`, greater of the strides over gcd, m) |
-//! | general | the product, over the levels, of min(copies, stride of the other over gcd + 1, pairs of pieces of two copies) |
+//! | one level, and one level around another of `m` pieces | at most min(2 m, copies or residues of the coarser) |
+//! | general | the product, over the levels, of min(copies, stride of the other over gcd + 1, twice the pairs of pieces of two copies) |
 //!
-//! The last line may be large for sections made up for that purpose, so whoever asks on behalf of others says how many
-//! steps it may take ([`Section::first_common_within`]).
+//! Where the sections do overlap, and are not made up to do so late, the answer comes after a few steps: blocks of two
+//! arrays of unrelated, random dimensions take at most 16. The last line may be large for sections made up for that
+//! purpose, so whoever asks on behalf of others says how many steps it may take ([`Section::first_common_within`]).
 
 use crate::residue::{difference, first_hit, gcd};
 use crate::section::{Level, Section};
@@ -67,6 +69,13 @@ pub(crate) struct Effort(u64);
 impl Effort {
     pub(crate) fn new(steps_max: u64) -> Effort {
         Effort(steps_max)
+    }
+
+    /// At most `steps` of what is left, and gone from it.
+    fn share(&mut self, steps: u64) -> Effort {
+        let share = steps.min(self.0);
+        self.0 -= share;
+        Effort(share)
     }
 
     /// Takes one step.
@@ -183,13 +192,21 @@ fn coarse_and_fine(
         return Ok(lines(a, b, of_a, of_b));
     }
     let period = of_b.stride() / gcd(of_a.stride(), of_b.stride());
-    if pairs <= a.count().min(period.saturating_add(1)) {
-        return all_pairs(a, b, of_a, of_b, effort);
-    }
     if period > 1 && residues_differ(&a, &b) {
         return Ok(None);
     }
-    walk(a, b, of_a, of_b, period, effort)
+    // Where there is a common byte a walk mostly finds it soon; where there is none, pairs may be fewer.
+    let copies = a.count().min(period.saturating_add(1));
+    if pairs >= copies {
+        return walk(a, b, of_a, of_b, period, effort);
+    }
+    let mut share = effort.share(pairs);
+    let walked = walk(a, b, of_a, of_b, period, &mut share);
+    effort.0 += share.0;
+    match walked {
+        Ok(found) => Ok(found),
+        Err(TooHard) => all_pairs(a, b, of_a, of_b, effort),
+    }
 }
 
 /// The copies, counted from the first of `a`, of which the first has a hull that hits one of the hulls of `b`.

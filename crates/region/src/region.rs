@@ -158,9 +158,9 @@ impl Region {
 
     /// Whether every byte of `other` lies in the region.
     ///
-    /// Each section (extent) of `other` must lie in one section (extent) of the region; that is decided exactly. So the
-    /// answer is exact if the region is an extent, a list, or one section; if it has several sections, a `false` may
-    /// be wrong where only several of them together hold a section of `other`.
+    /// Exact if the region is an extent, a list, or one section. If it has several, a `false` may be wrong where only
+    /// some of them together hold a section of `other`; an extent of `other` is found even so, unless more than
+    /// [`SECTIONS_MAX`] pieces make it up.
     #[must_use]
     pub fn contains_region(&self, other: &Region) -> bool {
         self.bounds().contains(other.bounds())
@@ -171,8 +171,23 @@ impl Region {
         match &self.0 {
             Form::Extent(extent) => extent.contains(section.bounds()),
             Form::List(extents) => list_contains(extents, section),
-            Form::Sections(own) => own.iter().any(|own| own.contains_section(section)),
+            Form::Sections(own) => {
+                own.iter().any(|own| own.contains_section(section))
+                    || section.as_extent().is_some_and(|extent| self.covers(extent))
+            }
         }
+    }
+
+    /// Whether the next [`SECTIONS_MAX`] pieces touch each other and make up `extent`.
+    fn covers(&self, extent: Extent) -> bool {
+        let mut at = extent.start();
+        for piece in self.pieces_from(at).take(SECTIONS_MAX) {
+            if piece.start() > at || piece.end() >= extent.end() {
+                return piece.start() == at;
+            }
+            at = piece.end();
+        }
+        false
     }
 
     /// Whether the two share a byte, exactly. Cost: see [`Region::first_common_within`].

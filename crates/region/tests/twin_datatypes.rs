@@ -254,3 +254,22 @@ fn blocks_of_an_array_are_told_apart_in_few_steps_on_files_and_on_stripes() {
     }
     assert!(steps_max <= 8, "{steps_max}");
 }
+
+#[test]
+fn blocks_of_unrelated_arrays_are_compared_in_few_steps() {
+    let mut random = Random(10);
+    let mut block = |endless: bool| {
+        let element = [1, 4, 8][random.below(3) as usize];
+        let (columns, rows) = (16 + random.below(2000), 16 + random.below(2000));
+        let (width, height) = (1 + columns / (2 + random.below(7)), 1 + rows / (2 + random.below(7)));
+        let start = random.below(columns - width) + random.below(rows - height) * columns;
+        let planes = if endless { UNBOUNDED } else { 4 + random.below(200) };
+        let levels = [(columns * element, height), (columns * rows * element, planes)];
+        Section::new(start * element, width * element, &levels).unwrap()
+    };
+    for at in 0..2_000 {
+        let (a, b) = (block(at % 2 == 0), block(at % 2 == 0));
+        let common = a.first_common_within(&b, 64).unwrap();
+        assert!(common.is_none_or(|byte| a.contains(byte) && b.contains(byte)), "{a} and {b}");
+    }
+}

@@ -11,8 +11,11 @@ const UNIT: u64 = 4096;
 /// Bytes of the file that are compared: more than any bounded shape reaches.
 const WORDS: usize = 1 << 13;
 
-/// A shape about as large as some rounds of a layout; its strides share divisors with the unit, or none.
-fn shape(random: &mut Random) -> Shape {
+/// Where a whole number of rounds of one to four stripes ends, less than `WORDS` words before the end of all files.
+const END_BASE: u64 = (Extent::EOF - 60 * WORDS as u64) / (12 * UNIT) * (12 * UNIT);
+
+/// A shape about as large as some rounds of a layout, from `base` on; its strides share divisors with the unit, or none.
+fn shape(random: &mut Random, base: u64) -> Shape {
     let grain = [1, 16, 64, 512, 1024, 4096][random.below(6) as usize];
     let mut levels = Vec::new();
     let length_max = [grain, 300, 6000][random.below(3) as usize];
@@ -32,11 +35,11 @@ fn shape(random: &mut Random) -> Shape {
     if random.one_in(4) {
         levels.push(((span + random.below(9000)).next_multiple_of(grain), UNBOUNDED));
     }
-    Shape { offset: random.below(30_000) / grain * grain, length, levels }
+    Shape { offset: base + random.below(30_000) / grain * grain, length, levels }
 }
 
 fn on_stripe_by_bytes(file: &Bits, layout: &Layout, stripe: u32) -> Bits {
-    let mut bits = Bits::new(0, WORDS);
+    let mut bits = Bits::new(file.base / u64::from(layout.stripe_count()), WORDS);
     for offset in file.offsets() {
         if (offset / UNIT) % u64::from(layout.stripe_count()) == u64::from(stripe) {
             bits.set(layout.local_offset(offset));
@@ -45,46 +48,71 @@ fn on_stripe_by_bytes(file: &Bits, layout: &Layout, stripe: u32) -> Bits {
     bits
 }
 
-/// The bits of a region below `end`.
-fn bits_below(region: Option<&Region>, end: u64) -> Bits {
-    let all = region.and_then(|region| region.in_extent(Extent::new(0, end)?));
-    all.map_or(Bits::new(0, WORDS), |region| Bits::of_region(&region, 0, WORDS))
+/// The bits of pieces, as far as they lie before `end`; they must rise.
+fn bits_of(pieces: impl Iterator<Item = Extent>, base: u64, end: u64) -> Bits {
+    let mut bits = Bits::new(base, WORDS);
+    let mut last = 0;
+    for piece in pieces.take_while(|piece| piece.start() < end) {
+        assert!(piece.start() >= last, "pieces rise");
+        last = piece.end();
+        bits.set_extent(Extent::new(piece.start(), piece.end().min(end)).unwrap());
+    }
+    bits
+}
+
+/// Compares the parts of a region on all stripes; says how many were too many sections.
+fn compare(region: &Region, base: u64, layout: &Layout) -> usize {
+    let file = Bits::of_region(region, base, WORDS);
+    let mut too_many = 0;
+    for stripe in 0..layout.stripe_count() {
+        let expected = on_stripe_by_bytes(&file, layout, stripe);
+        let end = layout.stripe_length(stripe, file.end());
+        match region.on_stripe(layout, stripe, SECTIONS_MAX) {
+            Ok(part) => {
+                let pieces = part.iter().flat_map(Region::pieces);
+                assert_eq!(
+                    bits_of(pieces, expected.base, end),
+                    expected,
+                    "{region} on {stripe} of {layout:?}"
+                );
+            }
+            Err(error) => {
+                assert_eq!(error, RegionError::TooMany, "{region}");
+                too_many += 1;
+            }
+        }
+        let pieces = region.stripe_pieces(layout, stripe);
+        assert_eq!(
+            bits_of(pieces, expected.base, end),
+            expected,
+            "{region} on {stripe} of {layout:?}, walked"
+        );
+    }
+    too_many
+}
+
+fn random_parts(seed: u64, base: u64, rounds: usize) {
+    let mut random = Random(seed);
+    let mut too_many = 0;
+    for _ in 0..rounds {
+        let shape = shape(&mut random, base);
+        let layout = Layout::new(1 + random.below(4) as u32, UNIT).unwrap();
+        match shape.section() {
+            Ok(section) => too_many += compare(&section.into(), base, &layout),
+            Err(error) => assert!(base > 0 && error == RegionError::Overflow, "{shape:?}: {error}"),
+        }
+    }
+    assert!(too_many < rounds / 2, "{too_many}");
 }
 
 #[test]
 fn parts_on_stripes_are_what_their_bytes_are() {
-    let mut random = Random(5);
-    let mut too_many = 0;
-    for _ in 0..400 {
-        let shape = shape(&mut random);
-        let region: Region = shape.section().unwrap().into();
-        let file = Bits::of_region(&region, 0, WORDS);
-        let count = 1 + random.below(4) as u32;
-        let layout = Layout::new(count, UNIT).unwrap();
-        for stripe in 0..count {
-            let expected = on_stripe_by_bytes(&file, &layout, stripe);
-            let end = layout.stripe_length(stripe, file.end());
-            match region.on_stripe(&layout, stripe, SECTIONS_MAX) {
-                Ok(part) => {
-                    assert_eq!(bits_below(part.as_ref(), end), expected, "{region} on {stripe}/{count}")
-                }
-                Err(error) => {
-                    assert_eq!(error, RegionError::TooMany, "{region}");
-                    too_many += 1;
-                }
-            }
-            let pieces = region.stripe_pieces(&layout, stripe).take_while(|piece| piece.start() < end);
-            let mut walked = Bits::new(0, WORDS);
-            let mut last = 0;
-            for piece in pieces {
-                assert!(piece.start() >= last, "{region}: pieces rise");
-                last = piece.end();
-                walked.set_extent(piece);
-            }
-            assert_eq!(walked, expected, "{region} on {stripe}/{count}: walked");
-        }
-    }
-    println!("{too_many} parts were too many");
+    random_parts(5, 0, 400);
+}
+
+#[test]
+fn parts_on_stripes_at_the_end_of_all_files_are_what_their_bytes_are() {
+    random_parts(9, END_BASE, 400);
 }
 
 #[test]
