@@ -99,11 +99,14 @@ fn main() {
         measure("two levels, equal strides, shifted by 16", &tile(0), &tile(16));
         let other = |offset| section(offset, 16, &[(256, 32), (1 << 17, rows * 8)]);
         measure("two levels, strides that divide", &tile(0), &other(16));
-        let coprime = section(16, 16, &[(512, 64), ((1 << 20) - 512, rows)]);
+        let coprime = section(24, 8, &[(512, 64), ((1 << 20) - 48, rows)]);
         measure("two levels, outer strides of few common divisors", &tile(0), &coprime);
         let line = section(16, 16, &[(7 << 12, rows * 8)]);
         measure("two levels, one level of another stride", &tile(0), &line);
     }
+    let of_797_columns = section(212_876, 114, &[(797, 327), (1_561_323, UNBOUNDED)]);
+    let of_771_columns = section(664_116, 193, &[(771, 186), (1_141_851, UNBOUNDED)]);
+    measure("blocks of two arrays of unrelated dimensions", &of_797_columns, &of_771_columns);
     for edge in [32, 64, 128] {
         measure("halves of a cube", &half(edge, 0), &half(edge, 1));
     }

@@ -8,6 +8,24 @@
 //! *Not here*: lock modes, conflicts, who gets a lock (`ccpfs-dlm`); layouts (`ccpfs-types`); encodings.
 //!
 //! Offsets are those of [`Extent`](ccpfs_types::Extent): bytes below `Extent::EOF`, and an end of `EOF` means to the end of any file.
+//!
+//! ```
+//! use ccpfs_region::{Region, Section, UNBOUNDED};
+//! use ccpfs_types::Extent;
+//!
+//! # fn main() -> Result<(), ccpfs_region::RegionError> {
+//! // Of four writers in turn, each of 47,008 bytes, the second and the third.
+//! let second = Region::from(Section::new(47_008, 47_008, &[(4 * 47_008, UNBOUNDED)])?);
+//! let third = Region::from(Section::new(2 * 47_008, 47_008, &[(4 * 47_008, UNBOUNDED)])?);
+//! assert!(!second.overlaps(&third));
+//! // Somebody else wants a mebibyte: where it begins to be in the way, and what the second writer keeps of it all.
+//! let wanted = Extent::new(1 << 20, 2 << 20).expect("not empty");
+//! assert_eq!(second.first_common(&wanted.into()), Some(1_175_200));
+//! let kept = second.without(wanted).expect("much is left");
+//! assert_eq!(kept.to_string(), "47008+47008 each 188032 x 6 | 2115360+47008 each 188032 x ..");
+//! # Ok(())
+//! # }
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 extern crate alloc;
