@@ -54,8 +54,7 @@ pub const DEPTH_MAX: usize = 8;
 pub const SECTIONS_MAX: usize = 128;
 /// Most parts of a datatype before its region is in normal form.
 pub const PARTS_MAX: usize = 1 << 16;
-/// Most steps that are spent to see whether any two sections of a new region overlap: twice what [`SECTIONS_MAX`] that are easy to tell apart
-/// take, and a few milliseconds.
-pub const EFFORT_MAX: u64 = 1 << 14;
+/// Most steps that are spent to see whether any two sections of a new region overlap: some for each pair of [`SECTIONS_MAX`].
+pub const EFFORT_MAX: u64 = 1 << 16;
 
-const _: () = assert!(EFFORT_MAX >= (SECTIONS_MAX * SECTIONS_MAX) as u64);
+const _: () = assert!(EFFORT_MAX >= 4 * (SECTIONS_MAX * SECTIONS_MAX) as u64);

@@ -82,19 +82,17 @@ impl Region {
     /// If the layout has no such stripe.
     #[must_use]
     pub fn from_stripe(layout: &Layout, stripe: u32, local: Extent) -> Option<Region> {
-        let file_bytes = |bytes: u64| match bytes / layout.stripe_bytes() {
-            units if units < Extent::EOF / layout.stripe_bytes() / u64::from(layout.stripe_count()) => {
-                layout.file_offset(stripe, bytes)
-            }
-            _ => Extent::EOF,
+        let in_file = |bytes: u64| {
+            let round = (bytes / layout.stripe_bytes()).checked_mul(u64::from(layout.stripe_count()))?;
+            let unit = round.checked_add(u64::from(stripe))?;
+            unit.checked_mul(layout.stripe_bytes())?.checked_add(bytes % layout.stripe_bytes())
         };
-        let start = file_bytes(local.start());
-        let end = file_bytes(local.end() - 1).saturating_add(1);
-        let parts = stripe_units(layout, stripe).in_extent(Extent::new(start, end)?);
-        Region::of(parts).filter(|_| start < Extent::EOF)
+        let end = in_file(local.end() - 1).map_or(Extent::EOF, |last| last.saturating_add(1));
+        let window = Extent::new(in_file(local.start())?, end)?;
+        Region::of(stripe_units(layout, stripe).in_extent(window))
     }
 
-    /// The region of sections that are disjoint, or all extents.
+    /// The region of sections that are disjoint, or all extents; `None` if there are none.
     fn of(mut sections: Vec<Section>) -> Option<Region> {
         sections.sort_unstable();
         loop {
@@ -238,8 +236,7 @@ impl Region {
     }
 
     fn parts(&self, part: impl Fn(Section) -> Vec<Section>) -> Option<Region> {
-        let sections: Vec<Section> = self.sections().flat_map(part).collect();
-        if sections.is_empty() { None } else { Region::of(sections) }
+        Region::of(self.sections().flat_map(part).collect())
     }
 
     /// The bytes of the region on `stripe`, in the stripe's offsets, as at most `sections_max` sections; `None` if there
@@ -261,13 +258,9 @@ impl Region {
         for section in self.sections() {
             found.extend(section.on_stripe(layout, stripe, sections_max)?);
         }
-        let region = if found.is_empty() { None } else { Region::of(found) };
-        match &region {
-            Some(Region(Form::Sections(sections))) if sections.len() > sections_max => {
-                Err(RegionError::TooMany)
-            }
-            _ => Ok(region),
-        }
+        let region = Region::of(found);
+        let sections = region.as_ref().map_or(0, |region| region.sections().count());
+        if sections > sections_max { Err(RegionError::TooMany) } else { Ok(region) }
     }
 
     /// The pieces of the region on `stripe`, in the stripe's offsets and order.

@@ -3,7 +3,7 @@
 
 mod support;
 
-use ccpfs_region::{Region, RegionError, Section, UNBOUNDED};
+use ccpfs_region::{Region, RegionError, SECTIONS_MAX, Section, UNBOUNDED};
 use ccpfs_types::Extent;
 use proptest::prelude::*;
 use support::{Bits, Shape};
@@ -151,6 +151,14 @@ fn regression_sections_that_join_to_extents_are_a_list() {
     let away = Extent::new(10, 12).unwrap();
     let region = Region::from_sections(vec![even, odd, away.into()]).unwrap();
     assert_eq!(Some(region), Region::from_extents(vec![Extent::new(0, 6).unwrap(), away]));
+}
+
+#[test]
+fn as_many_sections_as_allowed_may_lie_between_each_other() {
+    let place = |at: u64| Section::new(32 * at, 1 + at % 3, &[(4096, 16), (1 << 20, UNBOUNDED)]).unwrap();
+    let all = |count| Region::from_sections((0..count).map(place).collect());
+    assert_eq!(all(128).map(|region| region.sections().count()), Ok(SECTIONS_MAX));
+    assert_eq!(all(129), Err(RegionError::TooMany));
 }
 
 #[test]

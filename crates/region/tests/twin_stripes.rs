@@ -134,6 +134,11 @@ fn an_extent_of_a_stripe_is_the_same_bytes_of_the_file() {
     let all = Region::from_stripe(&layout, 1, Extent::WHOLE).unwrap();
     assert_eq!(all, Section::new(UNIT, UNIT, &[(2 * UNIT, UNBOUNDED)]).unwrap().into());
     assert_eq!(Region::from_stripe(&layout, 1, Extent::to_eof(u64::MAX - 5)), None);
+    // The last byte of all files lies at the end of a stripe 1, less one.
+    let last = Extent::with_length(layout.local_offset(Extent::EOF - 1), 1).unwrap();
+    let byte = Extent::with_length(Extent::EOF - 1, 1).unwrap();
+    assert_eq!(Region::from_stripe(&layout, 1, last), Some(byte.into()));
+    assert_eq!(Region::from_stripe(&layout, 1, Extent::to_eof(last.start())), Some(byte.into()));
 }
 
 #[test]
