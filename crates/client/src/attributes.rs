@@ -39,16 +39,34 @@ impl Client {
         flags: libc::c_int,
     ) -> Result<libc::stat, FsError> {
         let place = Place { dir, name };
+        let mut found = sys::stat_at(place, flags).map_err(|e| namespace_error("stat", &place.path(), e))?;
+        self.complete_at(dir, name, flags, &mut found)?;
+        Ok(found)
+    }
+
+    /// Completes what `fstatat` has said about a name: `found` is then what [`Client::stat_at`] says. `Ok(false)` if it is not a ccPFS
+    /// file, or may not be read.
+    ///
+    /// # Errors
+    /// As [`Client::stat_at`].
+    pub fn complete_at(
+        &self,
+        dir: BorrowedFd<'_>,
+        name: &CStr,
+        flags: libc::c_int,
+        found: &mut libc::stat,
+    ) -> Result<bool, FsError> {
+        let place = Place { dir, name };
         let fail = |e| namespace_error("stat", &place.path(), e);
-        let mut found = sys::stat_at(place, flags).map_err(fail)?;
-        if !may_be_stub(&found) {
-            return Ok(found);
+        if !may_be_stub(found) {
+            return Ok(false);
         }
-        if let Some((_, stub)) = self.inner.known(inode_of(&found)) {
-            if let Some(record) = self.inner.read_if_stub(stub.as_fd(), &place.path())? {
-                self.inner.complete(&Looked { record, stub }, &mut found)?;
-            }
-            return Ok(found);
+        if let Some((_, stub)) = self.inner.known(inode_of(found)) {
+            let Some(record) = self.inner.read_if_stub(stub.as_fd(), &place.path())? else {
+                return Ok(false);
+            };
+            self.inner.complete(&Looked { record, stub }, found)?;
+            return Ok(true);
         }
         let follow = if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
         let opened = if name.is_empty() {
@@ -59,15 +77,16 @@ impl Client {
         let stub = match opened {
             Ok(stub) => Arc::new(stub),
             // No permission to read: whoever may not read the file still may see that it is there.
-            Err(error) if error.raw_os_error() == Some(libc::EACCES) => return Ok(found),
+            Err(error) if error.raw_os_error() == Some(libc::EACCES) => return Ok(false),
             Err(error) => return Err(fail(error)),
         };
-        match self.inner.read_if_stub(stub.as_fd(), &place.path())? {
-            Some(record) => self.inner.complete(&Looked { record, stub }, &mut found)?,
+        let Some(record) = self.inner.read_if_stub(stub.as_fd(), &place.path())? else {
             // Another file may have this name by now.
-            None => found = sys::stat(stub.as_fd()).map_err(fail)?,
-        }
-        Ok(found)
+            *found = sys::stat(stub.as_fd()).map_err(fail)?;
+            return Ok(false);
+        };
+        self.inner.complete(&Looked { record, stub }, found)?;
+        Ok(true)
     }
 
     /// `fstat` of a descriptor of the namespace directory, also of one for the name only (`O_PATH`).

@@ -32,8 +32,38 @@ struct Handle {
     seen_errors: AtomicU64,
     /// Whether something was written through this handle.
     written: AtomicBool,
-    /// Where the last read ended: the next one from there is sequential.
-    last_read_end: AtomicU64,
+    pace: Pace,
+}
+
+/// Bytes between reads at regular distances that are fetched along with what is read: quicker than one more question to a server.
+const GAP_BYTES_MAX: u64 = 32 << 10;
+
+/// How a handle is read. Threads that read through one handle at once may disturb it, at the price of a question more or less.
+#[derive(Default)]
+struct Pace {
+    /// Where the last read ended; 0 before the first.
+    end: AtomicU64,
+    /// How far behind the end of the one before it the last one began.
+    gap: AtomicU64,
+}
+
+impl Pace {
+    /// Whether a read at `offset` goes on as those before it did: without a gap, or after the same small gap as the last one. What
+    /// lies behind it will then be wanted, too.
+    fn goes_on(&self, offset: u64) -> bool {
+        let end = self.end.load(Ordering::Relaxed);
+        let Some(gap) = offset.checked_sub(end).filter(|_| end > 0) else {
+            self.gap.store(u64::MAX, Ordering::Relaxed);
+            return false;
+        };
+        let before = self.gap.swap(gap, Ordering::Relaxed);
+        gap == 0 || (gap == before && gap <= GAP_BYTES_MAX)
+    }
+
+    /// A read has ended here.
+    fn ended(&self, end: u64) {
+        self.end.store(end, Ordering::Relaxed);
+    }
 }
 
 /// An open file. Clones share the handle, as duplicated descriptors do. Many threads may use it at once.
@@ -60,7 +90,7 @@ impl File {
             access,
             seen_errors,
             written: AtomicBool::new(false),
-            last_read_end: AtomicU64::new(0),
+            pace: Pace::default(),
         };
         File { handle: Arc::new(handle) }
     }
@@ -118,11 +148,10 @@ impl File {
         if !self.handle.access.read {
             return Err(FsError::argument("the file is not open for reading", libc::EBADF));
         }
-        let last = &self.handle.last_read_end;
-        let sequential = last.load(Ordering::Relaxed) == offset && offset > 0;
+        let goes_on = self.handle.pace.goes_on(offset);
         let read =
-            crate::read::read(&self.handle.client.inner, &self.handle.shared, buffers, offset, sequential)?;
-        last.store(offset + read as u64, Ordering::Relaxed);
+            crate::read::read(&self.handle.client.inner, &self.handle.shared, buffers, offset, goes_on)?;
+        self.handle.pace.ended(offset + read as u64);
         Ok(read)
     }
 
@@ -141,6 +170,7 @@ impl File {
     pub fn write_vectored_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> Result<usize, FsError> {
         self.check_writable()?;
         let written = crate::write::write(&self.handle.client.inner, &self.handle.shared, buffers, offset)?;
+        self.wake_changed()?;
         Ok(written)
     }
 
@@ -150,7 +180,9 @@ impl File {
     /// As [`File::write_at`].
     pub fn append(&self, buffers: &[IoSlice<'_>]) -> Result<u64, FsError> {
         self.check_writable()?;
-        crate::write::append(&self.handle.client.inner, &self.handle.shared, buffers)
+        let end = crate::write::append(&self.handle.client.inner, &self.handle.shared, buffers)?;
+        self.wake_changed()?;
+        Ok(end)
     }
 
     fn check_writable(&self) -> Result<(), FsError> {
@@ -162,6 +194,16 @@ impl File {
             self.handle.written.store(true, Ordering::Relaxed);
         }
         self.report_errors()
+    }
+
+    /// After a change: another thread may have sealed the file ([`Client::shutdown`]) since it began, as if there were none.
+    fn wake_changed(&self) -> Result<(), FsError> {
+        self.wake()?;
+        let written = &self.handle.shared.written;
+        if !written.load(Ordering::SeqCst) {
+            written.store(true, Ordering::SeqCst);
+        }
+        Ok(())
     }
 
     /// Says anew that this client may write, if the file was sealed meanwhile.
@@ -206,6 +248,7 @@ impl File {
         self.wake()?;
         self.handle.written.store(true, Ordering::Relaxed);
         self.handle.shared.truncate(&self.handle.client.inner, size)?;
+        self.wake_changed()?;
         self.note_cut();
         Ok(())
     }
@@ -214,6 +257,8 @@ impl File {
     /// servers' word.
     pub(crate) fn note_cut(&self) {
         let stub = self.stub();
+        // Not while somebody is between writing the record and putting back the time that the stub had.
+        let _turn = self.handle.client.inner.opens.record(self.id(), false);
         if crate::sys::set_times(stub, &[crate::times::omit(), crate::times::at_once()]).is_ok()
             && let Ok(found) = crate::sys::stat(stub)
         {
@@ -246,6 +291,12 @@ impl File {
     #[must_use]
     pub fn stub(&self) -> BorrowedFd<'_> {
         self.handle.stub.as_fd()
+    }
+
+    /// Device and inode of the stub.
+    #[must_use]
+    pub fn stub_inode(&self) -> (u64, u64) {
+        self.handle.shared.opened().inode
     }
 
     /// Sends what is dirty to the servers: any client reads it afterwards even if this process dies.
@@ -308,5 +359,25 @@ impl Drop for Handle {
             tracing::warn!(path = %self.path.display(), %error, "closed with unflushed data");
         }
         client.end_handle(&self.shared, self.access.write, &self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_go_on_without_a_gap_or_with_the_same_small_gap_again() {
+        let pace = Pace::default();
+        let goes_on = |offset: u64| {
+            let answer = pace.goes_on(offset);
+            pace.ended(offset + 4096);
+            answer
+        };
+        assert!(!goes_on(0) && goes_on(4096), "one after the other");
+        assert!(!goes_on(16_384) && goes_on(28_672) && goes_on(40_960), "the same distance once more");
+        assert!(!goes_on(45_057) && !goes_on(0) && !goes_on(8192), "another distance, and back");
+        let far = GAP_BYTES_MAX + 1;
+        assert!(!goes_on(12_288 + far) && !goes_on(16_384 + 2 * far), "too far to fetch what lies between");
     }
 }

@@ -146,10 +146,24 @@ impl Client {
     /// When the descriptor is no valid stub of this cluster; EACCES.
     pub fn attach(&self, stub: BorrowedFd<'_>, access: Access) -> Result<File, FsError> {
         let path = crate::attributes::path_of(stub);
-        let fail = |e| namespace_error("attach", &path, e);
-        let found = sys::stat(stub).map_err(fail)?;
-        refuse_others(&found, &path)?;
-        let inode = inode_of(&found);
+        let found = sys::stat(stub).map_err(|e| namespace_error("attach", &path, e))?;
+        self.attach_found(stub, &found, &path, access)
+    }
+
+    /// As [`Client::attach`], for whoever has asked already what `stub` is (`found`), and knows a path for messages.
+    ///
+    /// # Errors
+    /// As [`Client::attach`].
+    pub fn attach_found(
+        &self,
+        stub: BorrowedFd<'_>,
+        found: &libc::stat,
+        path: &Path,
+        access: Access,
+    ) -> Result<File, FsError> {
+        let fail = |e| namespace_error("attach", path, e);
+        refuse_others(found, path)?;
+        let inode = inode_of(found);
         let found = match self.inner.known(inode) {
             Some((shared, stub)) => {
                 Found { record: shared.stub, stub, inode, writer: None, must_have_name: false }
@@ -157,15 +171,15 @@ impl Client {
             None => {
                 let (stub, writable) = reopen(stub, access).map_err(fail)?;
                 let stub = Arc::new(stub);
-                let record = self.inner.directory.read_stub(stub.as_fd(), &path)?;
+                let record = self.inner.directory.read_stub(stub.as_fd(), path)?;
                 let writer = writable.then(|| Arc::clone(&stub));
                 Found { record, stub, inode, writer, must_have_name: false }
             }
         };
         let stub = Arc::clone(&found.stub);
-        let shared = self.inner.begin_handle(found, access, &path)?;
-        let shared = shared.ok_or_else(|| namespace_error("attach", &path, errno(libc::ESTALE)))?;
-        Ok(File::new(self, shared, stub, &path, access))
+        let shared = self.inner.begin_handle(found, access, path)?;
+        let shared = shared.ok_or_else(|| namespace_error("attach", path, errno(libc::ESTALE)))?;
+        Ok(File::new(self, shared, stub, path, access))
     }
 
     /// Opens a file under the namespace directory.

@@ -128,12 +128,18 @@ impl ClientInner {
             Some(_) => opened.spare.push(Arc::clone(&found.stub)),
             None => {
                 self.opens.hold(shared.stub.file, Byte::Open);
-                let exists =
-                    !found.must_have_name || sys::stat(found.stub.as_fd()).is_ok_and(|now| now.st_nlink > 0);
-                if !exists {
+                let names = sys::stat(found.stub.as_fd()).map(|now| now.st_nlink);
+                if found.must_have_name && !names.as_ref().is_ok_and(|names| *names > 0) {
                     self.opens.let_go(shared.stub.file, Byte::Open);
                     drop(opened);
                     self.end_count(&shared);
+                    // Whoever took the last name may have seen us, and have left the rest to us.
+                    if names.is_ok_and(|names| names == 0)
+                        && let Err(error) = self.remove_file(found.record, &found.stub)
+                    {
+                        let path = path.display();
+                        tracing::warn!(%path, %error, "the data of a removed file stay on the servers");
+                    }
                     return Ok(None);
                 }
                 opened.stub = Some(Arc::clone(&found.stub));

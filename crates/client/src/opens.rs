@@ -120,6 +120,10 @@ impl Opens {
                 state.held.extend(position..position + count);
                 return true;
             }
+            // What the other process shall go on with was held before; the rest would show it as a user of what it does not know.
+            for stray in (position..position + count).filter(|stray| !state.held.contains(stray)) {
+                let _ = lock(&mine, libc::F_OFD_SETLK, libc::F_UNLCK, stray);
+            }
         }
     }
 

@@ -14,6 +14,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// How often a time is put into a stub that others write to at the same time.
+const ATTEMPTS: u32 = 8;
 /// Blocks that a stub counts in, bytes.
 const BLOCK_BYTES: u64 = 4096;
 
@@ -48,14 +50,44 @@ impl ClientInner {
             if let Some(record) = crate::directory::record(writer.as_fd())?
                 && let Some(state) = record.state.opened_for_writing(watched)
             {
+                let changed_ns = sys::changed_ns(&sys::stat(writer.as_fd())?);
                 write_record(&writer, record.with(state), None)?;
-                if let (StubState::Sealed(contents), true) = (record.state, watched) {
-                    opened.before = Some(contents);
+                match record.state {
+                    StubState::Sealed(contents) => opened.before = Some(contents).filter(|_| watched),
+                    StubState::Unsealed { .. } | StubState::Unwatched => {
+                        self.keep_time_of_writes(shared, &writer, changed_ns);
+                    }
                 }
             }
         }
         shared.raise_floor(sys::changed_ns(&sys::stat(stub.as_fd())?));
         Ok(())
+    }
+
+    /// After the record of a file was written that others may be writing: the stub is younger than their writes by that alone. Puts the
+    /// time of the last one into it, if that came after what had changed the stub before (`before_ns`).
+    fn keep_time_of_writes(&self, shared: &FileShared, stub: &File, mut before_ns: i64) {
+        for _ in 0..ATTEMPTS {
+            let Ok(found) = sys::stat(stub.as_fd()) else { return };
+            let changed_ns = sys::changed_ns(&found);
+            // Later writes are younger than the stub of themselves.
+            crate::times::let_pass(changed_ns);
+            let written_ns = match shared.attributes(self) {
+                Ok(data) => data.modified_ns,
+                Err(error) => {
+                    tracing::debug!(%error, "who writes a file cannot be asked when");
+                    return;
+                }
+            };
+            if written_ns <= before_ns || written_ns > changed_ns {
+                return;
+            }
+            // In somebody else's file, the time of this change stays.
+            if sys::set_times(stub.as_fd(), &[omit(), crate::times::timespec(written_ns)]).is_err() {
+                return;
+            }
+            before_ns = written_ns;
+        }
     }
 
     /// This client does not write any longer, except that what it has not flushed yet keeps the file open for writing.
@@ -128,6 +160,8 @@ impl ClientInner {
         for shared in self.all_files() {
             let mut opened = shared.opened();
             if opened.writing && opened.stub.is_some() {
+                // Before it is: whoever is just writing finds it afterwards.
+                shared.rested.store(opened.writers > 0, Ordering::SeqCst);
                 self.end_writing(&shared, &mut opened);
                 shared.rested.store(!opened.writing && opened.writers > 0, Ordering::SeqCst);
             }
@@ -155,13 +189,16 @@ impl ClientInner {
         if let Some(record) = crate::directory::record(writer.as_fd())?
             && let Some(state) = record.state.opened_for_writing(opened.watched)
         {
-            write_record(&writer, record.with(state), None)?;
+            let written = shared.written.load(Ordering::SeqCst);
+            let modified_ns = written.then(|| shared.stamped_ns.load(Ordering::Relaxed));
+            write_record(&writer, record.with(state), modified_ns)?;
+            shared.raise_floor(sys::changed_ns(&sys::stat(writer.as_fd())?));
         }
         opened.before = None;
         Ok(())
     }
 
-    /// Before a write through a handle: the file may have been sealed at [`crate::Client::shutdown`].
+    /// Before and after a write through a handle: the file may have been sealed at [`crate::Client::shutdown`].
     pub(crate) fn wake_writing(&self, shared: &FileShared) -> io::Result<()> {
         if !shared.rested.load(Ordering::SeqCst) {
             return Ok(());

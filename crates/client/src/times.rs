@@ -107,7 +107,7 @@ fn outrun(fd: BorrowedFd<'_>, shared: &FileShared, times: &[libc::timespec; 2]) 
 
 /// Waits until writes that begin from here on are given later times than this by all clients of this node. File systems may stamp
 /// changes more finely than this clock ticks.
-fn let_pass(changed_ns: i64) {
+pub(crate) fn let_pass(changed_ns: i64) {
     for _ in 0..TICKS_MAX {
         if now_ns() > changed_ns {
             return;
@@ -121,15 +121,24 @@ impl ClientInner {
     pub(crate) fn settle_times(&self, fd: BorrowedFd<'_>) -> Result<(), FsError> {
         let fail = |e| namespace_error("stat", &crate::attributes::path_of(fd), e);
         let found = sys::stat(fd).map_err(fail)?;
-        let Some(looked) = self.look(fd, &found)? else { return Ok(()) };
+        let looked = match self.look(fd, &found) {
+            // Its owner may change what it may not read; there is nothing that this process could settle.
+            Err(error) if error.to_errno() == libc::EACCES => return Ok(()),
+            other => other?,
+        };
+        let Some(looked) = looked else { return Ok(()) };
         if let StubState::Sealed(_) = looked.record.state {
             return Ok(());
         }
         let shared = self.peek_file(looked.record);
         let data = self.data_of(&shared, looked.record.state)?;
         if data.modified_ns > sys::changed_ns(&found) {
-            // Who may not set times may not change the rest either, and is told by that call.
-            let _ = sys::set_times(looked.stub.as_fd(), &[omit(), timespec(data.modified_ns)]);
+            let _turn = self.opens.record(shared.stub.file, false);
+            // Whatever has changed the stub meanwhile has settled this itself, or set a time that is to stay.
+            if sys::changed_ns(&sys::stat(looked.stub.as_fd()).map_err(fail)?) == sys::changed_ns(&found) {
+                // Who may not set times may not change the rest either, and is told by that call.
+                let _ = sys::set_times(looked.stub.as_fd(), &[omit(), timespec(data.modified_ns)]);
+            }
         }
         Ok(())
     }
@@ -150,15 +159,17 @@ impl ClientInner {
         Ok(is_sealed)
     }
 
-    /// Sets the times of a stub while nobody is between writing its record and putting back the time that it had.
+    /// Sets the times of a stub while nobody is between writing its record and putting back the time that it had; the stub is
+    /// younger than the last write of this client then. Returns when it was changed.
     fn set_stub_times(
         &self,
         shared: &FileShared,
         fd: BorrowedFd<'_>,
         times: &[libc::timespec; 2],
-    ) -> io::Result<()> {
+    ) -> io::Result<i64> {
         let _turn = self.opens.record(shared.stub.file, false);
-        sys::set_times(fd, times)
+        sys::set_times(fd, times)?;
+        outrun(fd, shared, times)
     }
 
     /// See [`Client::set_times`], for a file that is open and not sealed.
@@ -177,8 +188,7 @@ impl ClientInner {
         if is_alone {
             // Servers take for written later what they store later; they may be asked once others write, too.
             shared.flush(self)?;
-            self.set_stub_times(shared, fd, times).map_err(fail)?;
-            return outrun(fd, shared, times).map(drop).map_err(fail);
+            return self.set_stub_times(shared, fd, times).map(drop).map_err(fail);
         }
         let mut turn = shared.ranges.lock(Extent::WHOLE, false);
         // What others have written is with the servers as soon as all may be read. Where servers cannot be asked nobody can write.
@@ -189,7 +199,7 @@ impl ClientInner {
         let flushed = shared.flush(self);
         let changed = flushed.and_then(|()| {
             let_pass(sys::changed_ns(&sys::stat(fd).map_err(fail)?));
-            self.set_stub_times(shared, fd, times).and_then(|()| outrun(fd, shared, times)).map_err(fail)
+            self.set_stub_times(shared, fd, times).map_err(fail)
         });
         if let Ok(changed) = &changed {
             let_pass(*changed);

@@ -319,6 +319,40 @@ fn what_exists_is_said_before_what_keeps_from_making_it() {
     });
 }
 
+//= semantics.md#S15 type=test
+#[test]
+fn data_of_a_file_go_although_somebody_comes_too_late_to_open_it() {
+    let world = World::start();
+    let (one, path) = (world.client(), world.path("f"));
+    let rounds = std::sync::atomic::AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let client = world.client();
+                while rounds.load(std::sync::atomic::Ordering::SeqCst) < 150 {
+                    if let Ok(file) =
+                        client.open(&path, &OpenOptions { read: true, ..OpenOptions::default() })
+                    {
+                        file.close().unwrap();
+                    }
+                }
+            });
+        }
+        for _ in 0..150 {
+            let made = one.open(&path, &OpenOptions { create: true, ..RW });
+            let removed = made.and_then(|file| {
+                file.write_at(b"data", 0)?;
+                file.close()?;
+                one.unlink(&path)
+            });
+            rounds.fetch_add(if removed.is_ok() { 1 } else { 1000 }, std::sync::atomic::Ordering::SeqCst);
+            removed.unwrap();
+        }
+    });
+    assert_eq!(one.orphans().unwrap(), []);
+    assert_eq!(world.objects(), 0, "data without a name are left");
+}
+
 #[test]
 fn a_stub_that_is_open_for_its_name_only_is_attached() {
     let world = World::start();

@@ -434,3 +434,56 @@ fn a_time_set_by_hand_outlives_others_opening_and_closing_the_file() {
         }
     });
 }
+
+#[test]
+fn the_time_of_a_cut_is_not_lost_when_others_open_the_file_for_writing() {
+    let world = World::start();
+    let (one, two) = (world.client(), world.client());
+    let path = world.path("f");
+    let file = create(&one, &path);
+    file.write_at(&[1; 4096], 0).unwrap();
+    let opened = std::sync::atomic::AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while opened.load(std::sync::atomic::Ordering::SeqCst) {
+                open(&two, &path).close().unwrap();
+            }
+        });
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for round in 0..300 {
+                let long_ago = [libc::timespec { tv_sec: 1_000_000, tv_nsec: 0 }; 2];
+                one.set_times(file.stub(), &long_ago).unwrap();
+                assert_eq!(file.stat().unwrap().st_mtime, 1_000_000, "round {round}");
+                file.truncate(round).unwrap();
+                assert!(file.stat().unwrap().st_mtime > 1_000_000, "round {round}: the cut has no time");
+            }
+        }));
+        opened.store(false, std::sync::atomic::Ordering::SeqCst);
+        result.unwrap();
+    });
+}
+
+#[test]
+fn what_is_written_while_the_client_rests_is_vouched_for_in_the_end() {
+    let world = World::start();
+    let (one, two) = (world.client(), world.client());
+    for round in 0..40 {
+        let path = world.path(&format!("f{round}"));
+        let file = create(&one, &path);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for part in 0..20_u64 {
+                    // A session that ends under a write takes it along, and says so.
+                    let _ = file.write_at(&[7; 100], part * 100);
+                }
+            });
+            one.shutdown().unwrap();
+        });
+        let written = file.write_at(&[8; 100], 5000);
+        let closed = file.close();
+        if written.is_ok() && closed.is_ok() {
+            let all = open(&two, &path);
+            assert_eq!((size(&two, &path), read(&all).len()), (5100, 5100), "round {round}");
+        }
+    }
+}
