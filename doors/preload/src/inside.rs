@@ -10,6 +10,7 @@ use libc::{c_int, c_void, pthread_attr_t, pthread_t, sigset_t};
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
@@ -62,13 +63,27 @@ pub(crate) fn outside<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
+/// What [`first_high_fd`] found; 0 when it must ask.
+static FIRST_HIGH_FD: AtomicI32 = AtomicI32::new(0);
+
+/// The process may have another limit of descriptors from here on.
+pub(crate) fn forget_limit() {
+    FIRST_HIGH_FD.store(0, Ordering::Relaxed);
+}
+
 /// Where descriptors of the client library are put: below the usual limit of 1024, above what programs use by number.
 fn first_high_fd() -> c_int {
+    let known = FIRST_HIGH_FD.load(Ordering::Relaxed);
+    if known > 0 {
+        return known;
+    }
     let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
     // SAFETY: the structure is ours.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     let usable = c_int::try_from(limit.rlim_cur.min(1024)).expect("at most 1024");
-    (usable - 256).max(usable / 2)
+    let first = (usable - 256).max(usable / 2);
+    FIRST_HIGH_FD.store(first, Ordering::Relaxed);
+    first
 }
 
 /// Takes a descriptor that the client library has just opened: moves it up and marks it as internal. Returns its number.
@@ -79,10 +94,22 @@ pub(crate) fn adopt(fd: c_int) -> c_int {
     let saved = real::errno();
     // SAFETY: plain integers.
     let flags = unsafe { real::fcntl64(fd, libc::F_GETFD, 0) };
-    let command = if flags & libc::FD_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
-    let from = usize::try_from(first_high_fd()).expect("positive");
+    real::set_errno(saved);
+    adopt_opened(fd, flags & libc::FD_CLOEXEC != 0)
+}
+
+/// As [`adopt`], when it is known whether the descriptor ends with the program.
+pub(crate) fn adopt_opened(fd: c_int, close_on_exec: bool) -> c_int {
+    if fd < 0 {
+        return fd;
+    }
+    let saved = real::errno();
+    let command = if close_on_exec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
     // SAFETY: plain integers.
-    let moved = unsafe { real::fcntl64(fd, command, from) };
+    let moved = unsafe { real::fcntl64(fd, command, usize::try_from(first_high_fd()).expect("positive")) };
+    if moved < 0 {
+        forget_limit(); // Another process may have set it.
+    }
     let kept = if moved >= 0 {
         real::close_plain(fd);
         moved

@@ -15,6 +15,7 @@ pub(crate) fn refresh() {
     // SAFETY: the structure is ours.
     unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
     FILE_BYTES_MAX.store(limit.rlim_cur, Ordering::Relaxed);
+    inside::forget_limit();
 }
 
 /// Whether there is a limit at all.

@@ -1,7 +1,7 @@
 //! Opening: what is ordinary, what is ccPFS's, and what has to be created.
 
 use crate::inside;
-use crate::open_file::{AttachError, OpenFile, attach};
+use crate::open_file::{AttachError, OpenFile, attach, attach_found};
 use crate::paths::Place;
 use crate::real::{self, checked};
 use crate::reply::{Errno, reply};
@@ -68,7 +68,7 @@ pub(crate) fn close_removed() {
 /// `openat` with everything that ccPFS adds. Sets `errno` as the system call does.
 pub(crate) fn open_at(at: c_int, path: &CStr, flags: c_int, mode: mode_t) -> c_int {
     if inside::is_inside() {
-        return inside::adopt(open_plain(at, path, flags, mode));
+        return inside::adopt_opened(open_plain(at, path, flags, mode), flags & libc::O_CLOEXEC != 0);
     }
     let named_only = flags & (libc::O_PATH | libc::O_DIRECTORY) != 0 && !is_temporary(flags);
     let settings = if named_only { None } else { session::settings() };
@@ -131,11 +131,14 @@ fn open_in_namespace(at: c_int, path: &CStr, flags: c_int, mode: mode_t, links: 
     }
     let exclusive = flags & libc::O_EXCL != 0;
     let create = flags & libc::O_CREAT != 0;
+    if create && exclusive {
+        return make_file(at, path, flags, mode);
+    }
+    if flags & !PASSED_FLAGS == 0 {
+        return open_for_reading(at, path, flags);
+    }
     for _ in 0..ATTEMPTS {
-        // An exclusive creation does not follow a link, wherever it leads.
-        let looked = if create && exclusive { flags | libc::O_NOFOLLOW } else { flags };
-        match stat_at(at, path, looked) {
-            Ok(_) if create && exclusive => return Err(libc::EEXIST),
+        match stat_at(at, path, flags) {
             Ok(found) if !is_shaped_like_a_stub(&found) => {
                 return checked(open_plain(at, path, flags, mode)).map(entered_plain);
             }
@@ -145,14 +148,14 @@ fn open_in_namespace(at: c_int, path: &CStr, flags: c_int, mode: mode_t, links: 
                 answer => return answer,
             },
             Err(libc::ENOENT) if create => {
-                if !exclusive && let Some(target) = paths::link_target(at, path) {
+                if let Some(target) = paths::link_target(at, path) {
                     if flags & libc::O_NOFOLLOW != 0 || links >= LINKS_MAX {
                         return Err(libc::ELOOP);
                     }
                     return open_in_namespace(at, &target, flags, mode, links + 1);
                 }
                 match make_file(at, path, flags, mode) {
-                    Err(libc::EEXIST) if !exclusive => {}
+                    Err(libc::EEXIST) => {}
                     answer => return answer,
                 }
             }
@@ -204,10 +207,11 @@ fn open_temporary(at: c_int, path: &CStr, flags: c_int, mode: mode_t) -> Result<
 /// the kernel tells programs by which name a descriptor was opened.
 fn descriptor_of(made: File, flags: c_int, named: Option<(c_int, &CStr)>) -> Result<c_int, Errno> {
     let stub = made.stub().as_raw_fd();
+    let inode = made.stub_inode();
     let kept = libc::O_RDONLY | (flags & PASSED_FLAGS & !libc::O_NOATIME);
     let by_name = named.map_or(-1, |(at, path)| open_plain(at, path, kept | libc::O_NOFOLLOW, 0));
-    let identity = |fd| real::stat_of(fd).map(|found| (found.st_dev, found.st_ino));
-    let fd = if by_name >= 0 && identity(by_name)? == identity(stub)? {
+    let is_the_same = real::stat_of(by_name).is_ok_and(|found| (found.st_dev, found.st_ino) == inode);
+    let fd = if is_the_same {
         by_name
     } else {
         if by_name >= 0 {
@@ -216,8 +220,7 @@ fn descriptor_of(made: File, flags: c_int, named: Option<(c_int, &CStr)>) -> Res
         open_again(stub, kept & !libc::O_NOFOLLOW)?
     };
     entered_plain(fd);
-    let found = real::stat_of(fd).inspect_err(|_| real::close_plain(fd))?;
-    let file = OpenFile::allocate(flags, found.st_dev, found.st_ino);
+    let file = OpenFile::allocate(flags, inode.0, inode.1);
     file.set_attached(made);
     enter(fd, file).inspect_err(|_| real::close_plain(fd))?;
     marks::set(fd, flags);
@@ -243,6 +246,23 @@ fn open_again(stub: c_int, flags: c_int) -> Result<c_int, Errno> {
     }
 }
 
+/// Opens for nothing but reading, by no other flags than those that mean the same for a stub: the kernel does that, whatever
+/// is there, and then it turns out what it is.
+fn open_for_reading(at: c_int, path: &CStr, flags: c_int) -> Result<c_int, Errno> {
+    for _ in 0..ATTEMPTS {
+        let fd = entered_plain(checked(open_plain(at, path, flags, 0))?);
+        let found = real::stat_of(fd).inspect_err(|_| real::close_plain(fd))?;
+        if !is_shaped_like_a_stub(&found) {
+            return Ok(fd);
+        }
+        match enter_stub(at, path, flags, (fd, &found)) {
+            Err(libc::ESTALE) => {}
+            answer => return answer,
+        }
+    }
+    Err(libc::ESTALE)
+}
+
 /// Opens a file that is there.
 fn open_stub(at: c_int, path: &CStr, flags: c_int) -> Result<c_int, Errno> {
     let for_writing = flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0;
@@ -253,8 +273,21 @@ fn open_stub(at: c_int, path: &CStr, flags: c_int) -> Result<c_int, Errno> {
     let fd = checked(open_plain(at, path, libc::O_RDONLY | (flags & PASSED_FLAGS), 0))?;
     entered_plain(fd);
     let found = real::stat_of(fd).inspect_err(|_| real::close_plain(fd))?;
+    enter_stub(at, path, flags, (fd, &found))
+}
+
+/// Makes a descriptor ccPFS's that was opened by a path and looks like a stub's.
+///
+/// # Errors
+/// As opening; `ESTALE` when the file has lost its name meanwhile. The descriptor is closed then.
+fn enter_stub(
+    at: c_int,
+    path: &CStr,
+    flags: c_int,
+    (fd, found): (c_int, &libc::stat),
+) -> Result<c_int, Errno> {
     let file = OpenFile::allocate(flags, found.st_dev, found.st_ino);
-    let attached = attach(fd, file.access());
+    let attached = attach_found(fd, found, path, file.access());
     // The name went, and perhaps the data, before anybody knew that this process has the file open: the name may lead to another one.
     if attached.is_ok()
         && real::stat_of(fd).is_ok_and(|now| now.st_nlink == 0)
@@ -266,7 +299,8 @@ fn open_stub(at: c_int, path: &CStr, flags: c_int) -> Result<c_int, Errno> {
     let attached = attached.and_then(|attached| {
         if flags & libc::O_TRUNC != 0 {
             let writable = Access { read: false, write: true, append: false };
-            let target = if file.is_writable() { attached.clone() } else { attach(fd, writable)? };
+            let target =
+                if file.is_writable() { attached.clone() } else { attach_found(fd, found, path, writable)? };
             target.truncate(0).map_err(AttachError::File)?;
         }
         Ok(attached)

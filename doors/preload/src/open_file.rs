@@ -7,7 +7,10 @@ use crate::session::{self, Held};
 use crate::table::{self, OpenRef};
 use ccpfs_client::{Access, File, FsError};
 use libc::c_int;
+use std::ffi::{CStr, OsStr};
 use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -273,6 +276,24 @@ pub(crate) fn attach(fd: c_int, access: Access) -> Result<File, AttachError> {
     // SAFETY: the caller keeps the descriptor open during the call.
     let stub = unsafe { BorrowedFd::borrow_raw(fd) };
     client.attach(stub, access).map_err(AttachError::File)
+}
+
+/// As [`attach`], when the kernel has said already what the descriptor's file is; `path` is for messages.
+///
+/// # Errors
+/// As [`attach`].
+pub(crate) fn attach_found(
+    fd: c_int,
+    found: &libc::stat,
+    path: &CStr,
+    access: Access,
+) -> Result<File, AttachError> {
+    let client = session::client().map_err(AttachError::Client)?;
+    let _inside = Inside::enter();
+    // SAFETY: the caller keeps the descriptor open during the call.
+    let stub = unsafe { BorrowedFd::borrow_raw(fd) };
+    let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+    client.attach_found(stub, found, path, access).map_err(AttachError::File)
 }
 
 /// The hidden descriptors that carry locks.

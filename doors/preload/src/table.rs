@@ -24,6 +24,8 @@ type Slab = [AtomicPtr<OpenFile>; SLAB_FDS];
 static TABLE: [AtomicPtr<Slab>; SLABS] = [const { AtomicPtr::new(ptr::null_mut()) }; SLABS];
 /// The highest descriptor that was ever entered.
 static HIGHEST: AtomicI32 = AtomicI32::new(-1);
+/// The highest one that was entered as the program's.
+static HIGHEST_FILE: AtomicI32 = AtomicI32::new(-1);
 /// What the entries of the client library's own descriptors point to.
 static INTERNAL: OpenFile = OpenFile::new();
 
@@ -156,6 +158,7 @@ fn replace(entry: &AtomicPtr<OpenFile>, by: *mut OpenFile) -> Option<Former> {
 /// `EMFILE` when the number is larger than the table.
 pub(crate) fn enter(fd: c_int, file: OpenRef) -> Result<Option<Former>, c_int> {
     let entry = entry_to_fill(fd).ok_or(libc::EMFILE)?;
+    HIGHEST_FILE.fetch_max(fd, Ordering::AcqRel);
     file.add_descriptor();
     let target = ptr::from_ref(file.0).cast_mut();
     std::mem::forget(file); // The entry holds the reference now.
@@ -182,7 +185,7 @@ pub(crate) fn known(first: c_int, last: c_int) -> impl Iterator<Item = c_int> {
 
 /// An open file with this stub, and one of its descriptors.
 pub(crate) fn find_stub(device: u64, inode: u64) -> Option<(c_int, OpenRef)> {
-    known(0, c_int::MAX)
+    known(0, HIGHEST_FILE.load(Ordering::Acquire))
         .filter(|fd| !is_internal(*fd))
         .filter_map(|fd| find_filled_at(fd).map(|file| (fd, file)))
         .find(|(_, file)| file.is_stub(device, inode))

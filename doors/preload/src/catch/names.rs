@@ -11,6 +11,11 @@ use ccpfs_client::OpenOptions;
 use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_uint, dev_t, mode_t};
 use std::ffi::CStr;
 
+/// Whether the client removes a name: it removes any, and what is not known to be in the namespace is looked at first.
+fn is_removed_by_client(at: c_int, path: &CStr) -> bool {
+    (session::started().is_some() && paths::is_ours(at, path)) || is_stub(at, path)
+}
+
 /// Whether the file at a path (not what a symbolic link there leads to) looks like a stub.
 fn is_stub(at: c_int, path: &CStr) -> bool {
     identity(at, path).is_some_and(|found| may_be_stub(&found))
@@ -28,7 +33,7 @@ unsafe extern "C" fn unlinkat(at: c_int, path: *const c_char, flags: c_int) -> c
         && !inside::is_inside()
         // SAFETY: as the caller promises.
         && let Some(name) = unsafe { strings::path(path) }
-        && is_stub(at, name)
+        && is_removed_by_client(at, name)
     {
         return reply(|| unlink_stub(at, name));
     }

@@ -3,12 +3,13 @@
 use super::same;
 use crate::inside;
 use crate::open::{is_no_stub, may_be_stub};
+use crate::paths::{self, Place};
 use crate::real::{self, checked};
 use crate::reply::{Errno, guarded};
 use crate::{session, strings, table, translate};
 use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_uint, timespec, timeval};
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::mem;
 use std::os::fd::BorrowedFd;
 use std::ptr;
@@ -26,41 +27,23 @@ fn complete(at: c_int, path: &CStr, found: &mut Stat, flags: c_int) -> Result<bo
         *found = translate::stat(&open, fd)?;
         return Ok(true);
     }
-    if path.is_empty() {
-        // The descriptor may be one that only names the stub (`O_PATH`).
-        let name = CString::new(format!("/proc/self/fd/{at}")).expect("no zero byte");
-        return complete_by_name(AT_FDCWD, &name, found, 0);
-    }
-    complete_by_name(at, path, found, flags)
-}
-
-fn complete_by_name(at: c_int, path: &CStr, found: &mut Stat, flags: c_int) -> Result<bool, Errno> {
-    let follow = if flags & AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
-    let how = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY | follow;
-    // SAFETY: the path is a string.
-    let fd = unsafe { real::openat64(at, path.as_ptr(), how, 0) };
-    if fd < 0 {
-        return Ok(false); // Without permission to read the stub there is no size to be had.
-    }
-    let answer = stat_descriptor(fd, found);
-    real::close_plain(fd);
-    answer
-}
-
-fn stat_descriptor(fd: c_int, found: &mut Stat) -> Result<bool, Errno> {
-    // SAFETY: the caller keeps the descriptor open.
-    let stub = unsafe { BorrowedFd::borrow_raw(fd) };
-    match session::client()?.stat_fd(stub) {
-        Ok(known) => {
-            found.st_size = known.st_size;
-            found.st_blocks = known.st_blocks;
-            found.st_blksize = known.st_blksize;
-            (found.st_mtime, found.st_mtime_nsec) = (known.st_mtime, known.st_mtime_nsec);
-            (found.st_ctime, found.st_ctime_nsec) = (known.st_ctime, known.st_ctime_nsec);
-            Ok(true)
-        }
+    let client = session::client()?;
+    let completed = if path.is_empty() {
+        // SAFETY: the program keeps it open during its call. It may be one that only names the stub (`O_PATH`).
+        client.stat_stub(unsafe { BorrowedFd::borrow_raw(at) }, found)
+    } else {
+        let place = Place::of(at, path)?;
+        client.complete_at(place.folder(), place.name(), flags & AT_SYMLINK_NOFOLLOW, found)
+    };
+    match completed {
         Err(error) if is_no_stub(&error) => Ok(false),
-        Err(error) => Err(session::failed(&error)),
+        // A process that may open no more files is still told of those that are not ccPFS's.
+        Err(error)
+            if matches!(error.to_errno(), libc::EMFILE | libc::ENFILE) && !paths::is_ours(at, path) =>
+        {
+            Ok(false)
+        }
+        answer => answer.map_err(|error| session::failed(&error)),
     }
 }
 
