@@ -56,7 +56,8 @@ bare_metal() {
 }
 
 release() {
-    cargo build --quiet --release --workspace --exclude xtask --exclude ccpfs-e2e --exclude ccpfs-semantics
+    cargo build --quiet --release --workspace --exclude xtask --exclude ccpfs-e2e --exclude ccpfs-semantics \
+        --exclude ccpfs-test-support
 }
 
 # Every world of the model checker's table, each for a bounded time.
@@ -89,7 +90,7 @@ semantics() {
 }
 
 step "packages" scripts/install-packages.sh gcc libc6-dev make pkg-config procps python3 fio mpich libhdf5-mpich-dev \
-    hdf5-tools git sqlite3 stress-ng tar
+    hdf5-tools git sqlite3 stress-ng tar fuse3 util-linux
 step "format" cargo fmt --all --check
 step "scripts" shell_syntax
 step "layers" cargo xtask layers

@@ -4,6 +4,7 @@ use crate::agent::Agent;
 use crate::mount::{Mount, sweep};
 use crate::power::Power;
 use ccpfs_test_support::{Options, Servers, built, forget_variables};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,6 +16,9 @@ const PREFIX: &str = "ccpfs-sem-";
 const MOUNTS: usize = 2;
 /// Seconds after which a program that hangs is ended.
 const PROGRAM_TIMEOUT_S: &str = "300";
+
+/// A user who is not root, and a group, that every Debian has: `nobody` and `nogroup`.
+const USER: u32 = 65534;
 
 /// How a program reaches files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +72,7 @@ pub struct World {
     folder: PathBuf,
     serving: Serving,
     mounts: [Mutex<Option<Mount>>; MOUNTS],
+    is_of_user: bool,
 }
 
 /// The agent's program: beside the tests that run.
@@ -99,7 +104,7 @@ impl World {
         for part in ["ns/work", "out"] {
             std::fs::create_dir_all(folder.join(part)).expect("the temporary directory can be written");
         }
-        World { folder, serving: Serving::Nobody, mounts: Default::default() }
+        World { folder, serving: Serving::Nobody, mounts: Default::default(), is_of_user: false }
     }
 
     /// Starts servers, one process each. Clients wait for them by themselves.
@@ -125,6 +130,38 @@ impl World {
         Servers::configure(&world.folder, &settings.options());
         world.serving = Serving::Inside(Power::start(&world.config(), settings.servers));
         world
+    }
+
+    /// From now on programs run as a user who is not root, and to whom the doors' directories belong; root still mounts. `None`
+    /// if the test does not run as root: then programs are of an ordinary user as they are.
+    ///
+    /// # Panics
+    /// When the temporary directory cannot be written.
+    #[must_use]
+    pub fn of_user(mut self) -> Option<World> {
+        for part in ["ns/work", "out"] {
+            match std::os::unix::fs::chown(self.folder.join(part), Some(USER), Some(USER)) {
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => return None,
+                changed => changed.expect("the temporary directory can be written"),
+            }
+        }
+        self.is_of_user = true;
+        Some(self)
+    }
+
+    /// A copy of a program, or library, that all users can reach, wherever it was built.
+    ///
+    /// # Panics
+    /// When it cannot be copied.
+    #[must_use]
+    pub fn for_everybody(&self, program: &Path) -> PathBuf {
+        let folder = self.folder.join("bin");
+        std::fs::create_dir_all(&folder).expect("the temporary directory can be written");
+        let copy = folder.join(program.file_name().expect("a program has a name"));
+        if !copy.exists() {
+            std::fs::copy(program, &copy).unwrap_or_else(|e| panic!("{}: {e}", program.display()));
+        }
+        copy
     }
 
     /// Ends a server process at once, as a crash does.
@@ -214,11 +251,20 @@ impl World {
     /// A program that runs behind a door, in the door's directory, with `LC_ALL=C`.
     #[must_use]
     pub fn command(&self, door: Door, program: &Path) -> Command {
+        let reachable = |path: PathBuf| if self.is_of_user { self.for_everybody(&path) } else { path };
+        // A name without a path is one of the system's programs.
+        let of_system = program.components().count() == 1;
+        let program = if of_system { program.to_owned() } else { reachable(program.to_owned()) };
+        let root = self.root(door);
         let mut command = Command::new(program);
         forget_variables(&mut command);
-        command.current_dir(self.root(door)).env("LC_ALL", "C").stdin(Stdio::null());
+        if self.is_of_user {
+            command.uid(USER).gid(USER).env("HOME", &root).env("TMPDIR", &root);
+        }
+        command.current_dir(root).env("LC_ALL", "C").stdin(Stdio::null());
         if door == Door::Preload {
-            command.env("CCPFS_CONFIG", self.config()).env("LD_PRELOAD", built("libccpfs_preload.so"));
+            let library = reachable(built("libccpfs_preload.so"));
+            command.env("CCPFS_CONFIG", self.config()).env("LD_PRELOAD", library);
         }
         command
     }

@@ -40,6 +40,39 @@ each_door! {
     python_finds_files_as_it_expects needs "python3",
 }
 
+/// Makes a test of a function for a mount of root's on which an ordinary user works.
+macro_rules! for_users {
+    ($($scenario:ident needs $program:literal),* $(,)?) => {
+        mod an_ordinary_user_on_a_mount { $(
+            #[test]
+            fn $scenario() {
+                super::run_for_user(stringify!($scenario), $program, super::$scenario);
+            }
+        )* }
+    };
+}
+
+for_users! {
+    git_clones_a_repository_that_it_finds_sound needs "git",
+    a_c_project_is_made_by_two_jobs needs "gcc",
+    stressors_of_stress_ng_find_nothing_wrong needs "stress-ng",
+    editors_and_tools_leave_what_they_should needs "sed",
+    python_finds_files_as_it_expects needs "python3",
+}
+
+fn run_for_user(test: &str, program: &str, scenario: impl FnOnce(&World, Door)) {
+    if !have(test, program) {
+        return;
+    }
+    if !World::can_mount() {
+        return skip(test, "this build cannot mount");
+    }
+    match World::start(&Settings::default()).of_user() {
+        Some(world) => scenario(&world, Door::Mount(0)),
+        None => skip(test, "only root can run programs as another user"),
+    }
+}
+
 fn run(test: &str, program: &str, door: Door, scenario: impl FnOnce(&World, Door)) {
     if !have(test, program) {
         return;
