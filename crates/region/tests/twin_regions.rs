@@ -140,6 +140,10 @@ fn sections_that_go_on_with_each_other_are_joined() {
     let beside = Section::new(4, 8, &[(64, 3)]).unwrap();
     let wide = Region::from_sections(vec![first, beside]).unwrap();
     assert_eq!(wide, Section::new(0, 12, &[(64, 3)]).unwrap().into());
+    // The second and the third make one that lies beside the first.
+    let parts =
+        [(0, 3), (1, 2), (17, 1)].map(|(offset, count)| Section::new(offset, 1, &[(8, count)]).unwrap());
+    assert_eq!(Region::from_sections(parts.to_vec()), Ok(Section::new(0, 2, &[(8, 3)]).unwrap().into()));
     let twice = Section::new(0, 1, &[(64, 4)]).unwrap();
     assert_eq!(Region::from_sections(vec![first, twice]), Err(RegionError::Overlapping));
 }
