@@ -416,8 +416,14 @@ impl World {
             let probe = start..start + 3;
             let extent = Extent::new(probe.start * self.unit, probe.end * self.unit).unwrap();
             let over = self.twin.locks.iter().filter(|lock| overlap(&lock.cells, &probe));
-            let lowest = over.filter_map(|lock| lock.lowest_sn).min();
-            assert_eq!(self.resource.lowest_unreleased_sn(extent), lowest.map(Sn));
+            let numbers: Vec<u64> = over.filter_map(|lock| lock.lowest_sn).collect();
+            for sn in
+                numbers.iter().flat_map(|number| [number.saturating_sub(1), *number, number + 1]).chain([0])
+            {
+                let found = self.resource.unreleased_up_to(extent, Sn(sn));
+                assert_eq!(found.is_some(), numbers.iter().any(|number| *number <= sn));
+                assert!(found.is_none_or(|found| found <= Sn(sn) && numbers.contains(&found.0)));
+            }
             let above = self.twin.locks.iter().filter(|l| l.lowest_sn.is_some() && l.cells.end > start);
             let holders: BTreeSet<ClientId> = above.map(|lock| ClientId(lock.holder)).collect();
             assert_eq!(self.resource.write_holders(start * self.unit), Vec::from_iter(holders));

@@ -99,8 +99,8 @@ pub enum Input {
     },
     /// Forget what nothing older can come for (I6).
     Trim {
-        /// For each extent looked at (see [`Stripe::candidates`]) the lowest SN of the unreleased write locks that overlap it, or
-        /// `None` if there are none.
+        /// For each extent looked at (see [`Stripe::candidates`]) an SN under which older data than its own may still come, because
+        /// a write lock that overlaps it is not released, or `None` if nothing older can come.
         floors: Vec<(Extent, Option<Sn>)>,
     },
 }
@@ -205,9 +205,9 @@ impl Stripe {
         self.queue.pending_end()
     }
 
-    /// The entries that trimming is to look at next, at most `limit` of them.
+    /// The entries that trimming is to look at next, with their SNs, at most `limit` of them.
     #[must_use]
-    pub fn candidates(&self, limit: usize) -> Vec<Extent> {
+    pub fn candidates(&self, limit: usize) -> Vec<(Extent, Sn)> {
         trim::candidates(self, limit)
     }
 

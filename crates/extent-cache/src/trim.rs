@@ -9,13 +9,13 @@ use alloc::vec::Vec;
 use ccpfs_types::{Extent, Sn};
 
 /// The entries from the cursor on, at most `limit`; from the start again when the end was reached.
-pub(crate) fn candidates(stripe: &Stripe, limit: usize) -> Vec<Extent> {
-    let from_cursor: Vec<Extent> = match Extent::new(stripe.cursor, Extent::EOF) {
-        Some(rest) => stripe.newest.overlapping(rest).take(limit).map(|(extent, _)| extent).collect(),
+pub(crate) fn candidates(stripe: &Stripe, limit: usize) -> Vec<(Extent, Sn)> {
+    let from_cursor: Vec<(Extent, Sn)> = match Extent::new(stripe.cursor, Extent::EOF) {
+        Some(rest) => stripe.newest.overlapping(rest).take(limit).collect(),
         None => Vec::new(),
     };
     if from_cursor.is_empty() {
-        return stripe.newest.iter().take(limit).map(|(extent, _)| extent).collect();
+        return stripe.newest.iter().take(limit).collect();
     }
     from_cursor
 }
@@ -67,7 +67,7 @@ mod tests {
         let mut stripe = stripe(&[(0, 2048, 8), (2048, 8192, 9), (8192, 9000, 10)]);
         let floors = vec![(extent(0, 2048), Some(Sn(9))), (extent(2048, 8192), Some(Sn(9)))];
         stripe.step(Input::Trim { floors }, &mut Vec::new());
-        assert_eq!(stripe.candidates(10), [extent(8192, 9000)]);
+        assert_eq!(stripe.candidates(10).iter().map(|one| one.0).collect::<Vec<_>>(), [extent(8192, 9000)]);
         stripe.step(Input::Trim { floors: vec![(extent(8192, 9000), Some(Sn(9)))] }, &mut Vec::new());
         assert_eq!(stripe.entries(), 1, "a lock with SN 9 may still flush over it");
         stripe.step(Input::Trim { floors: vec![(Extent::WHOLE, None)] }, &mut Vec::new());
@@ -80,7 +80,7 @@ mod tests {
         let mut seen = Vec::new();
         for _ in 0..4 {
             let found = stripe.candidates(2);
-            let floors = found.iter().map(|extent| (*extent, Some(Sn(0)))).collect();
+            let floors = found.iter().map(|(extent, _)| (*extent, Some(Sn(0)))).collect();
             stripe.step(Input::Trim { floors }, &mut Vec::new());
             seen.push(found.len());
         }

@@ -148,7 +148,7 @@ impl World {
     fn trim(&mut self, limit: usize, locks: &[(Extent, u64)]) {
         let floor =
             |extent: Extent| locks.iter().filter(|(lock, _)| lock.overlaps(extent)).map(|(_, sn)| *sn).min();
-        let candidates = self.stripe.candidates(limit);
+        let candidates: Vec<Extent> = self.stripe.candidates(limit).into_iter().map(|(e, _)| e).collect();
         assert!(candidates.len() <= limit);
         let held: Vec<(Extent, u64)> = self.runs();
         for candidate in candidates.iter().filter_map(|extent| held.iter().find(|(run, _)| run == extent)) {

@@ -187,7 +187,7 @@ impl World {
         let limit = 1 + self.random.index(4);
         let floor =
             |extent: Extent| self.locks.iter().filter(|lock| lock.overlaps(extent)).map(|lock| lock.sn).min();
-        let floors = self.stripe.candidates(limit).into_iter().map(|e| (e, floor(e))).collect();
+        let floors = self.stripe.candidates(limit).into_iter().map(|(e, _)| (e, floor(e))).collect();
         self.step(Input::Trim { floors });
     }
 

@@ -128,16 +128,15 @@ impl LockTable {
         if self.destroyed.contains(&id) {
             return Err(ESTALE);
         }
-        let held = self
-            .resources
-            .get(&id)
-            .is_some_and(|resource| sn < resource.origin().sn && resource.is_unreleased(extent, sn));
+        let held = self.resources.get(&id).is_some_and(|resource| {
+            sn < resource.origin().sn && resource.unreleased_up_to(extent, sn).is_some()
+        });
         if held { Ok(()) } else { Err(EPERM) }
     }
 
-    /// See [`Resource::lowest_unreleased_sn`].
-    pub(crate) fn lowest_unreleased_sn(&self, id: ResourceId, extent: Extent) -> Option<Sn> {
-        self.resources.get(&id)?.lowest_unreleased_sn(extent)
+    /// A number below `sn` under which data may still arrive for `extent`, see [`Resource::unreleased_up_to`].
+    pub(crate) fn unreleased_below(&self, id: ResourceId, extent: Extent, sn: Sn) -> Option<Sn> {
+        self.resources.get(&id)?.unreleased_up_to(extent, Sn(sn.0.checked_sub(1)?))
     }
 
     /// See [`Resource::write_holders`].

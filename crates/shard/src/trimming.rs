@@ -2,7 +2,7 @@
 //!
 //! *What*: a *round* looks at every entry once. If it leaves too many, old locks have not been flushed: the server then takes a read lock on
 //! the whole of the largest stripes, which makes clients flush (DESIGN section 5).
-//! *Invariants*: I6, by asking the lock table for the lowest number of each entry.
+//! *Invariants*: I6, by asking the lock table for each entry whether anything older may still come.
 //! *Not here*: what is forgotten of what was looked at (`ccpfs-extent-cache`).
 
 use crate::data::DataService;
@@ -69,7 +69,7 @@ impl Trimming {
             let candidates = data.stripes[&resource].candidates(budget);
             let floors: Vec<(Extent, Option<Sn>)> = candidates
                 .iter()
-                .map(|extent| (*extent, locks.lowest_unreleased_sn(resource, *extent)))
+                .map(|(extent, sn)| (*extent, locks.unreleased_below(resource, *extent, *sn)))
                 .collect();
             let looked = candidates.len().max(1);
             budget = budget.saturating_sub(looked);

@@ -3,6 +3,7 @@
 use crate::stripe::{Barrier, BarrierId, Cancel, Canceled, Effect, JobId, State, Stripe, Tag};
 use alloc::vec::Vec;
 use ccpfs_types::{Extent, ExtentMap, LockId, Sn};
+use core::ops::Bound;
 
 /// Whether the server will never take the data, however often it is asked.
 const fn is_final(errno: i32) -> bool {
@@ -33,8 +34,7 @@ impl Stripe {
         }
         self.stalled = false;
         // A lock that was lowered before may be given back now: only the later counts.
-        self.cancels.remove(&lock);
-        self.urgent.remove(&lock);
+        self.forget_cancel(lock);
         // Nobody else's data or barrier is any nearer to its end by this: a client may have thousands of locks to give back.
         let Some(data) = self.data_of(extent, sn) else { return self.finish(lock, canceled, out) };
         // The highest of those that have been there since there were none: nothing is looked through to lower it.
@@ -43,7 +43,14 @@ impl Stripe {
         self.cancels.insert(lock, Cancel { extent, sn, data, release, travels_with: None });
         if urgent {
             self.urgent.insert(lock);
+            self.unsent.insert(lock);
         }
+    }
+
+    fn forget_cancel(&mut self, lock: LockId) -> Option<Cancel> {
+        self.urgent.remove(&lock);
+        self.unsent.remove(&lock);
+        self.cancels.remove(&lock)
     }
 
     /// The smallest extent around what is dirty or on its way within `extent` with numbers up to `sn`.
@@ -61,16 +68,19 @@ impl Stripe {
 
     /// Bytes were written that may belong to a lock that is canceled already: one that is lowered may still be in use.
     pub(super) fn note_late(&mut self, extent: Extent, sn: Sn) {
-        for cancel in self.cancels.values_mut().filter(|cancel| sn <= cancel.sn) {
+        for (lock, cancel) in self.cancels.iter_mut().filter(|(_, cancel)| sn <= cancel.sn) {
             if let Some(part) = extent.intersection(cancel.extent) {
                 cancel.data = cancel.data.hull(part);
+                if self.urgent.contains(lock) {
+                    self.unsent.insert(*lock);
+                }
             }
         }
     }
 
     /// Whether a canceled lock waits for dirty data that could be sent now.
     pub(super) fn has_urgent(&self) -> bool {
-        self.urgent.iter().filter_map(|lock| self.cancels.get(lock)).any(|cancel| {
+        self.unsent.iter().filter_map(|lock| self.cancels.get(lock)).any(|cancel| {
             self.dirty
                 .within(cancel.data)
                 .any(|(part, sn)| sn <= cancel.sn && !self.in_flight.gaps(part).is_empty())
@@ -87,14 +97,7 @@ impl Stripe {
     ) {
         let mut pieces: Vec<(Extent, Sn)> = Vec::new();
         let mut room = bytes_max;
-        let urgent = self.urgent.iter().filter_map(|lock| self.cancels.get(lock));
-        let urgent: Vec<(Extent, Sn)> = urgent.map(|cancel| (cancel.data, cancel.sn)).collect();
-        for (extent, sn) in urgent {
-            self.collect(extent, sn, &mut room, pieces_max, &mut pieces);
-            if room == 0 || pieces.len() >= pieces_max {
-                break;
-            }
-        }
+        self.collect_urgent(&mut room, pieces_max, &mut pieces);
         let urgent = !pieces.is_empty();
         if !urgent && !urgent_only && !self.stalled {
             self.collect(Extent::WHOLE, Sn(u64::MAX), &mut room, pieces_max, &mut pieces);
@@ -121,6 +124,26 @@ impl Stripe {
         self.jobs.insert(job, pieces.clone());
         let releases = self.released_by(job, &pieces);
         out.push(Effect::Job { job, pieces, releases, urgent });
+    }
+
+    /// Collects for the locks that somebody waits for, one after the other, as far as there is room.
+    fn collect_urgent(&mut self, room: &mut u64, pieces_max: usize, pieces: &mut Vec<(Extent, Sn)>) {
+        let mut sent = Vec::new();
+        let mut from = Bound::Unbounded;
+        while *room > 0
+            && pieces.len() < pieces_max
+            && let Some(lock) = self.unsent.range((from, Bound::Unbounded)).next().copied()
+        {
+            from = Bound::Excluded(lock);
+            let Some(Cancel { data, sn, .. }) = self.cancels.get(&lock).cloned() else { continue };
+            self.collect(data, sn, room, pieces_max, pieces);
+            if self.dirty.overlapping(data).all(|(_, number)| number > sn) {
+                sent.push(lock);
+            }
+        }
+        for lock in sent {
+            self.unsent.remove(&lock);
+        }
     }
 
     /// Moves dirty bytes of `within` with numbers up to `sn` from the dirty set to `pieces`, except those that are in
@@ -200,8 +223,7 @@ impl Stripe {
         let traveled: Vec<LockId> =
             self.cancels.iter().filter(|(_, c)| c.travels_with == Some(job)).map(|(lock, _)| *lock).collect();
         for lock in traveled {
-            self.cancels.remove(&lock);
-            self.urgent.remove(&lock);
+            self.forget_cancel(lock);
             out.push(Effect::Flushed { lock, released: true });
         }
         if let Some(within) = hull(&pieces) {
@@ -233,11 +255,15 @@ impl Stripe {
             self.cache.insert(part, Tag { sn, state: State::Dirty });
             self.dirty.insert(part, sn);
             self.stalled = true;
-            // A lock that is lowered waits for its readers to end, and then goes with its data: no flush after the other.
-            let cancels = &self.cancels;
-            self.urgent.retain(|lock| {
-                cancels.get(lock).is_some_and(|c| c.release || sn > c.sn || !c.extent.overlaps(part))
-            });
+            for (lock, cancel) in self.cancels.iter().filter(|(_, c)| sn <= c.sn && c.extent.overlaps(part)) {
+                // A lock that is lowered waits for its readers to end, and then goes with its data: no flush after the other.
+                if !cancel.release {
+                    self.urgent.remove(lock);
+                    self.unsent.remove(lock);
+                } else if self.urgent.contains(lock) {
+                    self.unsent.insert(*lock);
+                }
+            }
         }
         self.cache.update(extent, |tag| match tag.state {
             State::Flushing | State::Leaving => None,
@@ -284,9 +310,7 @@ impl Stripe {
         let quiet = near.filter(|(_, cancel)| self.is_quiet(cancel));
         let done: Vec<LockId> = quiet.map(|(lock, _)| *lock).collect();
         for lock in done {
-            let cancel = self.cancels.remove(&lock).expect("just found");
-            self.urgent.remove(&lock);
-            let Cancel { extent, sn, release, .. } = cancel;
+            let Cancel { extent, sn, release, .. } = self.forget_cancel(lock).expect("just found");
             self.finish(lock, Canceled { extent, sn, release }, out);
         }
         // A barrier with an error does not wait for data that nobody tries to send.

@@ -208,6 +208,9 @@ pub struct Stripe {
     pub(super) cancels: BTreeMap<LockId, Cancel>,
     /// Those among them that somebody waits for.
     pub(super) urgent: BTreeSet<LockId>,
+    /// The urgent ones with dirty data, and perhaps some whose last have been overwritten or cut since: there may be thousands of
+    /// others, whose data are all on their way.
+    pub(super) unsent: BTreeSet<LockId>,
     /// No lock among them has a higher number.
     pub(super) newest_canceled: Sn,
     pub(super) barriers: BTreeMap<BarrierId, Barrier>,
@@ -247,6 +250,7 @@ impl Stripe {
             Input::Hurry { lock } => {
                 if self.cancels.contains_key(&lock) {
                     self.urgent.insert(lock);
+                    self.unsent.insert(lock);
                 }
             }
             Input::Take { job, bytes_max, pieces_max, urgent_only } => {

@@ -110,7 +110,7 @@ impl Locks {
             (None, LockState::Granted) => {}
         }
         self.forget_stale_revocations();
-        if self.held.len() > self.settings.locks_max {
+        if self.held.len() - self.canceling > self.settings.locks_max {
             self.shrink(self.settings.locks_max.div_ceil(8), out);
         }
     }
@@ -121,9 +121,7 @@ impl Locks {
         let mut replaced = granted.replaces.iter().filter_map(|old| self.held.get(old));
         let covers = |old: &Held| granted.mode.serves(old.mode) && granted.region.contains(&old.region);
         let conflicts = |other: &LockId| {
-            let held = &self.held[other];
-            held.phase == Phase::Granted
-                && !granted.mode.compatible(held.mode, LockState::Granted)
+            !granted.mode.compatible(self.held[other].mode, LockState::Granted)
                 && !granted.replaces.contains(other)
         };
         replaced.all(covers)

@@ -10,7 +10,7 @@ use ccpfs_wire::GrantedLock;
 pub struct Settings {
     /// The policy of the server.
     pub policy: Policy,
-    /// Locks kept before the least recently used are given back.
+    /// Locks kept, beside those on their way back, before the least recently used are given back.
     pub locks_max: usize,
     /// Ticks after which an unused lock is given back.
     pub age_ticks_max: u64,
@@ -243,6 +243,7 @@ pub(super) struct User {
 pub struct Locks {
     pub(super) settings: Settings,
     pub(super) held: BTreeMap<LockId, Held>,
+    /// Those that may be used (granted, and not on their way back): there may be thousands of the others.
     pub(super) by_extent: ExtentIndex<LockId>,
     pub(super) pending: BTreeMap<RequestId, Pending>,
     /// Operations in progress: few, but for holds, which last; what is looked for is mostly what began last.
@@ -371,8 +372,10 @@ impl Locks {
 
     pub(super) fn remove(&mut self, lock: LockId) -> Option<Held> {
         let held = self.held.remove(&lock)?;
-        self.by_extent.remove(held.region.bounds(), lock);
-        self.canceling -= usize::from(held.phase != Phase::Granted);
+        match held.phase {
+            Phase::Granted => self.by_extent.remove(held.region.bounds(), lock),
+            Phase::Draining | Phase::Lowering | Phase::Flushing => self.canceling -= 1,
+        };
         self.last_used = self.last_used.filter(|(last, _)| *last != lock);
         Some(held)
     }

@@ -172,6 +172,7 @@ impl Locks {
         assert_eq!(held.phase, Phase::Granted, "a lock is canceled once");
         held.phase = Phase::Draining;
         self.canceling += 1;
+        self.by_extent.remove(held.region.bounds(), lock);
         held
     }
 }

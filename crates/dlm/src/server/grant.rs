@@ -260,6 +260,7 @@ impl Resource {
             awaited: false,
         };
         self.index_of(&held).insert(extent, lock);
+        self.by_number.extend(lowest_sn.map(|sn| (sn, lock)));
         self.locks.insert(lock, held);
         let granted = GrantedLock { lock, mode, region, sn, state, replaces, early };
         out.push(Effect::Grant { to: request.from, request: request.request, granted });

@@ -189,6 +189,8 @@ pub struct Resource {
     pub(super) aside: ExtentIndex<LockId>,
     /// Those whose release somebody waits for.
     pub(super) awaited: ExtentIndex<LockId>,
+    /// Those under which data were or may be written, by the lowest number of such data.
+    pub(super) by_number: BTreeSet<(Sn, LockId)>,
     pub(super) waiting: Queue,
 }
 
@@ -204,6 +206,7 @@ impl Resource {
             reads: ExtentIndex::new(),
             aside: ExtentIndex::new(),
             awaited: ExtentIndex::new(),
+            by_number: BTreeSet::new(),
             waiting: Queue::new(),
         }
     }
@@ -272,19 +275,25 @@ impl Resource {
             || self.waiting.iter().any(|(_, request)| request.from == client)
     }
 
-    /// The lowest sequence number among write locks that overlap `extent` and are not released: data with that number
-    /// or a higher one may still arrive (I6).
+    /// A number up to `sn` under which data may still arrive for `extent`: the lowest that one of the write locks there has which
+    /// are not released, with those that it replaced. `None` if there is none (I6).
+    ///
+    /// Looks at all locks from the lowest number on and at those that overlap by turns, until either has the answer: where many
+    /// locks have covered the rest of a file one of the first has it, and where each covers its own bytes few overlap.
     //= protocol.md#I6
     #[must_use]
-    pub fn lowest_unreleased_sn(&self, extent: Extent) -> Option<Sn> {
-        self.all_overlapping(extent).filter_map(|lock| self.locks[&lock].lowest_sn).min()
-    }
-
-    /// Whether [`Resource::lowest_unreleased_sn`] is at most `sn`: found without looking at all locks.
-    #[must_use]
-    pub fn is_unreleased(&self, extent: Extent, sn: Sn) -> bool {
-        self.all_overlapping(extent)
-            .any(|lock| self.locks[&lock].lowest_sn.is_some_and(|lowest| lowest <= sn))
+    pub fn unreleased_up_to(&self, extent: Extent, sn: Sn) -> Option<Sn> {
+        let mut near = self.all_overlapping(extent);
+        for (number, lock) in self.by_number.range(..=(sn, LockId(u64::MAX))) {
+            if self.locks[lock].region.bounds().overlaps(extent) {
+                return Some(*number);
+            }
+            let lowest = self.locks[&near.next()?].lowest_sn;
+            if lowest.is_some_and(|lowest| lowest <= sn) {
+                return lowest;
+            }
+        }
+        None
     }
 
     /// Who holds write locks, GRANTED or CANCELING, that reach above offset `beyond`: whom a glimpse must ask.
@@ -393,6 +402,9 @@ impl Resource {
         let held = self.locks.remove(&lock).expect("callers found the lock");
         let extent = held.region.bounds();
         self.index_of(&held).remove(extent, lock);
+        if let Some(sn) = held.lowest_sn {
+            self.by_number.remove(&(sn, lock));
+        }
         if held.awaited {
             self.awaited.remove(extent, lock);
             out.push(Effect::Disarm { lock });

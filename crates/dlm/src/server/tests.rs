@@ -101,7 +101,7 @@ fn a_write_is_granted_early_once_the_revocation_is_acknowledged() {
     let lock = grant(&s.ack(1, 1, LockMode::Nbw));
     assert!(lock.early);
     assert_eq!(lock.sn, Sn(2));
-    assert_eq!(s.resource.lowest_unreleased_sn(Extent::WHOLE), Some(Sn(1)));
+    assert_eq!(s.resource.unreleased_up_to(Extent::WHOLE, Sn(1)), Some(Sn(1)));
 }
 
 #[test]
@@ -200,7 +200,11 @@ fn a_clients_own_conflict_is_an_upgrade() {
     assert_eq!((lock.mode, lock.replaces.clone()), (LockMode::Pw, vec![LockId(1)]));
     assert_eq!(lock.region, Extent::WHOLE.into());
     assert_eq!(lock.sn, Sn(2));
-    assert_eq!(s.resource.lowest_unreleased_sn(Extent::WHOLE), Some(Sn(1)), "what it replaced counts (I6)");
+    assert_eq!(
+        s.resource.unreleased_up_to(Extent::WHOLE, Sn(1)),
+        Some(Sn(1)),
+        "what it replaced counts (I6)"
+    );
     assert_eq!(s.resource.lock_count(), 1);
 }
 
