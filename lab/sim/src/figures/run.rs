@@ -62,6 +62,8 @@ pub struct Spec {
     pub eager: bool,
     /// Network cards take whole messages one after the other: a request for a lock waits for megabytes of others' data.
     pub in_line: bool,
+    /// A copy takes up to so much longer, nanoseconds: clients are not in step for ever.
+    pub jitter_ns: u64,
 }
 
 /// The product under a policy by name.
@@ -90,6 +92,7 @@ impl Spec {
             hardware: Hardware::default(),
             eager: false,
             in_line: false,
+            jitter_ns: 0,
         }
     }
 
@@ -132,6 +135,7 @@ impl Spec {
             config.client.flush_pieces_max = 1;
         }
         config.net.by_packets = u64::from(!self.in_line);
+        config.client.wake_jitter_ns = self.jitter_ns;
         self.hardware.apply(&mut config);
         config
     }
