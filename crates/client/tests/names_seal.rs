@@ -487,3 +487,39 @@ fn what_is_written_while_the_client_rests_is_vouched_for_in_the_end() {
         }
     }
 }
+
+//= semantics.md#S3 type=test
+#[test]
+fn the_time_of_a_write_stays_when_another_client_opens_the_file_for_writing_after_it() {
+    let world = World::start();
+    let (one, two) = (world.client(), world.client());
+    let long_ago = [libc::timespec { tv_sec: 1_000_000, tv_nsec: 0 }; 2];
+    let modified = |client: &Client, path: &Path| client.stat(path, true).unwrap().st_mtime;
+    for (name, flushed) in [("f", true), ("g", false)] {
+        let path = world.path(name);
+        let file = create(&one, &path);
+        file.write_at(&[1; 100], 0).unwrap();
+        file.close().unwrap();
+        let file = open(&one, &path);
+        one.set_times(file.stub(), &long_ago).unwrap();
+        file.write_at(&[2; 200], 0).unwrap();
+        if flushed {
+            file.sync().unwrap();
+        }
+        let written = modified(&one, &path);
+        assert!(written > 1_000_000);
+        let other = open(&two, &path);
+        for client in [&one, &two] {
+            assert!(modified(client, &path) >= written, "{name}: while both have it open");
+        }
+        file.close().unwrap();
+        assert!(modified(&two, &path) >= written, "{name}: while the other one has it open");
+        other.close().unwrap();
+        assert!(sealed_size(&two, &path).is_some());
+        assert!(modified(&one, &path) >= written, "{name}: when both are done");
+        // A time that is set by hand after all writes stays as well.
+        one.set_times(open(&one, &path).stub(), &long_ago).unwrap();
+        open(&two, &path).close().unwrap();
+        assert_eq!(modified(&two, &path), 1_000_000, "{name}: set by hand");
+    }
+}
