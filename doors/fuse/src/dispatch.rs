@@ -12,7 +12,12 @@ use zerocopy::FromBytes;
 
 /// Carries out a request.
 pub(crate) fn serve(mount: &Mount, exchange: &mut Exchange<'_>) -> Outcome {
-    let answered = catch_unwind(AssertUnwindSafe(|| carry_out(mount, exchange)));
+    let mut answered = catch_unwind(AssertUnwindSafe(|| carry_out(mount, exchange)));
+    let only_looks = matches!(exchange.header.opcode, opcode::LOOKUP | opcode::OPEN | opcode::OPENDIR);
+    if only_looks && matches!(answered, Ok(Err(libc::EMFILE | libc::ENFILE))) {
+        mount.wait_for_descriptors();
+        answered = catch_unwind(AssertUnwindSafe(|| carry_out(mount, exchange)));
+    }
     match answered {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(errno)) => Outcome::Error(errno),

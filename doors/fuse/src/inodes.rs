@@ -11,7 +11,8 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
+use std::time::Duration;
 
 /// Device and number of an inode of the namespace.
 type Key = (u64, u64);
@@ -61,12 +62,23 @@ struct Tables {
 /// All inodes that the kernel knows.
 pub(crate) struct Inodes {
     tables: RwLock<Tables>,
-    /// How many there may be before the kernel is to forget some: each takes a descriptor.
-    many: usize,
-    /// As `many`, or more if the kernel needs more.
+    /// How many there may be before the kernel is to forget some, if not [`many`]: more if it needs more.
     crowd: AtomicUsize,
     /// Whether some are being forgotten.
     thinning: AtomicBool,
+    /// How many times some have been forgotten, and who waits for the next time.
+    thinned: Mutex<u64>,
+    changed: Condvar,
+}
+
+/// So few are never too many.
+const FEW: usize = 16;
+/// A look-up waits so long, at most, until the kernel has forgotten something.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How many there may be before the kernel is to forget some: each takes a descriptor. The other half is for what is open.
+fn many() -> usize {
+    (sys::descriptor_limit() / 2).max(FEW)
 }
 
 fn key_of(found: &libc::stat) -> Key {
@@ -78,9 +90,13 @@ impl Inodes {
     pub(crate) fn new(root: OwnedFd) -> Result<Inodes, Errno> {
         let found = sys::stat(root.as_fd())?;
         let tables = RwLock::new(Tables { last_id: ROOT_ID - 1, ..Tables::default() });
-        // The other half is for what is open.
-        let many = sys::descriptor_limit() / 2;
-        let inodes = Inodes { tables, many, crowd: AtomicUsize::new(many), thinning: AtomicBool::new(false) };
+        let inodes = Inodes {
+            tables,
+            crowd: AtomicUsize::new(0),
+            thinning: AtomicBool::new(false),
+            thinned: Mutex::new(0),
+            changed: Condvar::new(),
+        };
         inodes.enter(&found, root);
         Ok(inodes)
     }
@@ -163,36 +179,68 @@ impl Inodes {
         let mut tables = self.tables.write().expect("no code panics under this lock");
         let found = tables.by_id.get(&nodeid).filter(|inode| inode.lookups.load(Ordering::Relaxed) == 0);
         if let Some(key) = found.map(|inode| inode.key) {
-            tables.by_id.remove(&nodeid);
-            tables.by_key.remove(&key);
+            let gone = (tables.by_id.remove(&nodeid), tables.by_key.remove(&key));
+            drop(tables);
+            // Closes its descriptor.
+            drop(gone);
+            drop(self.thinned.lock().expect("no code panics under this lock"));
+            self.changed.notify_all();
         }
     }
 
     /// Whether there are so many that some should be forgotten: told once, until [`Inodes::thin_out`] has ended.
     pub(crate) fn are_crowded(&self) -> bool {
-        self.count() > self.crowd.load(Ordering::Relaxed) && !self.thinning.swap(true, Ordering::Relaxed)
+        let count = self.count();
+        count > FEW
+            && count > self.crowd.load(Ordering::Relaxed).max(many())
+            && !self.thinning.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether the calling thread is to see to it that some are forgotten, at once: there are no descriptors left.
+    pub(crate) fn begin_thinning(&self) -> bool {
+        !self.thinning.swap(true, Ordering::Relaxed)
+    }
+
+    /// How many times some have been forgotten.
+    pub(crate) fn times_thinned(&self) -> u64 {
+        *self.thinned.lock().expect("no code panics under this lock")
+    }
+
+    /// Waits until some have been forgotten once more than so many times, and as long as there are still too many.
+    pub(crate) fn wait_until_thinned(&self, times: u64) {
+        let many = many();
+        let thinned = self.thinned.lock().expect("no code panics under this lock");
+        let waits = |thinned: &mut u64| *thinned == times || self.count() > many;
+        let waited = self.changed.wait_timeout_while(thinned, PATIENCE, waits);
+        drop(waited.expect("no code panics under this lock"));
+    }
+
+    /// The kernel has been asked to forget what it does not use.
+    pub(crate) fn note_thinned(&self) {
+        // What it does use is not asked for at once again.
+        let many = many();
+        self.crowd.store(many.max(self.count() + many / 8), Ordering::Relaxed);
+        self.thinning.store(false, Ordering::Relaxed);
+        *self.thinned.lock().expect("no code panics under this lock") += 1;
+        self.changed.notify_all();
     }
 
     /// Has the kernel forget the names of a quarter of those that may be there, oldest first: not of directories, in which programs may
     /// be, and not of what is open.
-    pub(crate) fn thin_out(&self, forget: impl Fn(u64, &CStr)) {
+    pub(crate) fn forget_names(&self, forget: impl Fn(u64, &CStr)) {
         let mut idle: Vec<Arc<Inode>> = {
             let tables = self.tables.read().expect("no code panics under this lock");
             let files = tables.by_id.values().filter(|inode| !inode.is_directory);
             files.filter(|inode| inode.pages.any_handle().is_none()).cloned().collect()
         };
         idle.sort_unstable_by_key(|inode| inode.nodeid);
-        idle.truncate((self.many / 4).max(1));
+        idle.truncate((many() / 4).max(1));
         for inode in &idle {
             let place = inode.place.lock().expect("no code panics under this lock").clone();
             if let Some((parent, name)) = place {
                 forget(parent, &name);
             }
         }
-        // If they are in use all the same, not at once again.
-        let left = self.count().saturating_sub(idle.len());
-        self.crowd.store(self.many.max(left + self.many / 8), Ordering::Relaxed);
-        self.thinning.store(false, Ordering::Relaxed);
     }
 
     /// How many there are.

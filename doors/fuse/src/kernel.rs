@@ -4,9 +4,11 @@ use crate::exchange::Errno;
 use crate::options::MountOptions;
 use crate::sys::{self, checked};
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -150,6 +152,31 @@ pub fn unmount(directory: &Path, detach: Detach) -> io::Result<()> {
     // SAFETY: a string.
     let unmounted = checked(unsafe { libc::umount2(target.as_ptr(), flags) });
     unmounted.map(drop).map_err(io::Error::from_raw_os_error)
+}
+
+/// Makes the kernel forget all names and inodes of a mount that nobody uses, by an empty change of the mount's options. Not of
+/// another one, should the directory be another's by now: `device` is ours.
+///
+/// # Errors
+/// EPERM if this process is not the machine's administrator, ENOTCONN if the mount is not there any more.
+pub(crate) fn forget_unused(directory: &Path, device: u64) -> io::Result<()> {
+    /// `FSPICK_CLOEXEC | FSPICK_EMPTY_PATH`.
+    const FLAGS: libc::c_int = 0x1 | 0x8;
+    /// `FSCONFIG_CMD_RECONFIGURE`.
+    const RECONFIGURE: libc::c_int = 7;
+    let root = File::options().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(directory)?;
+    if sys::device(root.as_fd()) != Some(device) {
+        return Err(io::Error::from_raw_os_error(libc::ENOTCONN));
+    }
+    // SAFETY: an open descriptor and an empty string.
+    let picked = unsafe { libc::syscall(libc::SYS_fspick, root.as_raw_fd(), c"".as_ptr(), FLAGS) };
+    let picked = RawFd::try_from(picked).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
+    // SAFETY: just opened, owned by nobody else.
+    let picked = unsafe { OwnedFd::from_raw_fd(picked) };
+    let none = std::ptr::null::<libc::c_char>();
+    // SAFETY: an open descriptor; this command takes nothing else.
+    let done = unsafe { libc::syscall(libc::SYS_fsconfig, picked.as_raw_fd(), RECONFIGURE, none, none, 0) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Whether a directory is a mount whose program has died.

@@ -1,23 +1,28 @@
 //! The state of one mount, which all its threads share.
 
-use crate::abi::{Attr, AttrOut, EntryOut};
+use crate::abi::{Attr, AttrOut, EntryOut, ROOT_ID};
 use crate::drops::Drops;
 use crate::exchange::Errno;
 use crate::handles::Handles;
 use crate::inodes::{Inode, Inodes};
+use crate::kernel;
 use crate::locks::Locks;
 use crate::notify::Notifier;
 use ccpfs_client::{Client, FsError};
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// Hidden directory of the namespace's root.
 const HIDDEN_ROOT: &[u8] = b".ccpfs";
 /// Beginnings of names of the namespace's own files, which are hidden in every directory.
 const HIDDEN: [&[u8]; 2] = [b".ccpfs-stripe", b".ccpfs-new-"];
+
+/// Descriptors that are needed to make the kernel forget, and one more.
+const SPARE: usize = 3;
 
 /// How long the kernel may believe what it was told. Zero keeps the mount coherent with other doors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +45,10 @@ pub(crate) struct Mount {
     pub(crate) write_bytes_max: u32,
     /// Whether the kernel is told sizes ahead of the real ones ([`crate::options::MountOptions::raise_size`]).
     pub(crate) raise_size: bool,
+    /// Where it is, and its device there.
+    place: OnceLock<(PathBuf, u64)>,
+    /// Descriptors to be closed when others are needed and there are none.
+    spare: Mutex<Vec<OwnedFd>>,
     /// Whether `close` waits for the flush.
     flush_on_close: bool,
     /// Whether threads can take on other users.
@@ -65,6 +74,21 @@ pub(crate) fn failed(error: &FsError) -> Errno {
     error.to_errno()
 }
 
+/// Whether the client says that a stub can be read, and makes no sense.
+fn is_damaged(error: &FsError) -> bool {
+    match error {
+        FsError::CorruptStub { .. } => true,
+        FsError::Namespace { .. }
+        | FsError::OtherCluster { .. }
+        | FsError::Unreachable { .. }
+        | FsError::ServerLost { .. }
+        | FsError::Server { .. }
+        | FsError::DataLost { .. }
+        | FsError::Argument { .. }
+        | FsError::Config(_) => false,
+    }
+}
+
 impl Mount {
     /// A mount of the namespace directory that `root` is open on, as a path only.
     pub(crate) fn new(
@@ -84,11 +108,53 @@ impl Mount {
             timeouts,
             write_bytes_max,
             raise_size,
+            place: OnceLock::new(),
+            spare: Mutex::default(),
             flush_on_close,
             can_switch: AtomicBool::new(false),
             closing: AtomicBool::new(false),
             ended: AtomicBool::new(false),
         })
+    }
+
+    /// Notes where it is.
+    pub(crate) fn note_place(&self, directory: &Path, device: u64) {
+        // It has one place only.
+        let _ = self.place.set((directory.to_owned(), device));
+        self.keep_spare();
+    }
+
+    fn keep_spare(&self) {
+        let mut spare = self.spare.lock().expect("no code panics under this lock");
+        while spare.len() < SPARE {
+            match self.inodes.get(ROOT_ID).map(|root| root.fd().try_clone_to_owned()) {
+                Ok(Ok(fd)) => spare.push(fd),
+                Ok(Err(_)) | Err(_) => return,
+            }
+        }
+    }
+
+    /// Makes the kernel forget names and inodes: all that nobody uses, or, where that is not allowed, some names of files.
+    pub(crate) fn thin_out(&self) {
+        self.spare.lock().expect("no code panics under this lock").clear();
+        let all = self.place.get().map(|(directory, device)| kernel::forget_unused(directory, *device));
+        self.keep_spare();
+        if !matches!(all, Some(Ok(()))) {
+            self.inodes.forget_names(|parent, name| {
+                // What the kernel has forgotten or uses is as it should be.
+                let _ = self.notifier.forget_name(parent, name);
+            });
+        }
+        self.inodes.note_thinned();
+    }
+
+    /// There are no descriptors left: waits until the kernel has forgotten something.
+    pub(crate) fn wait_for_descriptors(&self) {
+        let times = self.inodes.times_thinned();
+        if self.inodes.begin_thinning() {
+            self.drops.push(crate::pages::Drop::Crowd);
+        }
+        self.inodes.wait_until_thinned(times);
     }
 
     /// From now on nothing is changed any more.
@@ -130,7 +196,7 @@ impl Mount {
     pub(crate) fn is_hidden(parent: &Inode, name: &[u8]) -> bool {
         name.first() == Some(&b'.')
             && (HIDDEN.iter().any(|hidden| name.starts_with(hidden))
-                || (parent.nodeid == crate::abi::ROOT_ID && name == HIDDEN_ROOT))
+                || (parent.nodeid == ROOT_ID && name == HIDDEN_ROOT))
     }
 
     /// Refuses to make a name that programs would not see.
@@ -146,7 +212,12 @@ impl Mount {
         if found.st_mode & libc::S_IFMT != libc::S_IFREG {
             return Ok(());
         }
-        self.client.stat_stub(fd, found).map(drop).map_err(|e| failed(&e))
+        match self.client.stat_stub(fd, found) {
+            Ok(_) => Ok(()),
+            // A name must be there to be removed or renamed. What it shows are the stub's own size and times.
+            Err(error) if is_damaged(&error) => Ok(()),
+            Err(error) => Err(failed(&error)),
+        }
     }
 
     /// The answer that gives the kernel a reference to an inode.

@@ -13,8 +13,10 @@ use crate::uring::{self, Queues};
 use crate::uring_support;
 use ccpfs_client::{Client, ClientConfig, FsError};
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -78,7 +80,13 @@ pub fn mount(config: ClientConfig, directory: &Path, options: &MountOptions) -> 
         (timeouts, acl, rings),
         (options.write_bytes_max, options.raise_size),
     ) {
-        Ok((session, queues)) => Ok(Mounted { session, queues, directory }),
+        Ok((session, queues)) => {
+            let root = File::options().read(true).custom_flags(libc::O_PATH).open(&directory);
+            if let Some(device) = root.ok().and_then(|root| sys::device(root.as_fd())) {
+                session.mount.note_place(&directory, device);
+            }
+            Ok(Mounted { session, queues, directory })
+        }
         Err(error) => {
             // Nobody will ever answer there.
             let _ = kernel::unmount(&directory, Detach::Lazily);

@@ -14,16 +14,19 @@ use crate::inodes::Inode;
 use crate::mount::{Mount, failed};
 use ccpfs_client::{Hold, HoldId, HoldMode};
 use ccpfs_types::Extent;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
 /// Bytes of a window. A single page, however large, lies in one.
 const WINDOW_BYTES: u64 = 1 << 20;
 
+/// Windows of a file that may have pages; when there are more, some are dropped.
+const WINDOWS_MAX: usize = 4096;
+
 /// What is known of the kernel's pages of one file.
 #[derive(Default)]
 pub(crate) struct Pages {
-    windows: Mutex<HashMap<u64, Arc<Window>>>,
+    windows: Mutex<BTreeMap<u64, Arc<Window>>>,
     handles: Mutex<Vec<Weak<Handle>>>,
     /// The size that the kernel believes.
     pub(crate) ahead: Ahead,
@@ -76,6 +79,10 @@ pub(crate) enum Drop {
 }
 
 impl Window {
+    fn index(&self) -> u64 {
+        self.extent.start() / WINDOW_BYTES
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no code panics under this lock")
     }
@@ -129,6 +136,36 @@ impl Pages {
             Arc::new(Window { extent, state: Mutex::new(State::Empty), changed: Condvar::new() })
         };
         Arc::clone(windows.entry(index).or_insert_with(new))
+    }
+
+    /// The window of this number, if there is one.
+    fn known(&self, index: u64) -> Option<Arc<Window>> {
+        self.windows.lock().expect("no code panics under this lock").get(&index).cloned()
+    }
+
+    /// Forgets a window that has no pages and that nobody is about to use.
+    fn forget(&self, index: u64) {
+        let mut windows = self.windows.lock().expect("no code panics under this lock");
+        // Whoever has a window got it under this lock.
+        let unused =
+            |window: &Arc<Window>| Arc::strong_count(window) == 1 && matches!(*window.lock(), State::Empty);
+        if windows.get(&index).is_some_and(unused) {
+            windows.remove(&index);
+        }
+    }
+
+    /// A window that has to make room when there are too many besides the one of this number: the next one behind it that has pages,
+    /// in a circle, which is the one that was used longest ago when a file is gone through.
+    fn surplus(&self, index: u64) -> Option<(u64, HoldId)> {
+        let windows = self.windows.lock().expect("no code panics under this lock");
+        if windows.len() <= WINDOWS_MAX {
+            return None;
+        }
+        let held = |(index, window): (&u64, &Arc<Window>)| match &*window.lock() {
+            State::Held(hold) => Some((*index, hold.id())),
+            State::Empty | State::Taking | State::Dropping(_) => None,
+        };
+        windows.range(index + 1..).chain(windows.range(..index)).find_map(held)
     }
 
     fn all(&self) -> Vec<(u64, Arc<Window>)> {
@@ -225,18 +262,24 @@ impl Mount {
         let crosses = parts(offset, to.len()).nth(1).is_some();
         for (index, part) in parts(offset, to.len()) {
             let window = handle.inode.pages.window(index);
-            let hold = if crosses {
+            let held = if crosses {
                 // Waiting with pages of another window would keep that one from being dropped. It is a read ahead of somebody's
                 // needs: the kernel asks again for the very page that is needed.
-                window.lock().admit(part).ok_or(libc::EIO)?
+                window.lock().admit(part).ok_or(libc::EIO)
             } else {
-                self.hold_for(handle, &window, part)?
+                self.hold_for(handle, &window, part)
+            };
+            let Ok(hold) = &held else {
+                drop(window);
+                handle.inode.pages.forget(index);
+                return held.map(|_| 0);
             };
             let length = usize::try_from(part.length()).expect("within the buffer");
             let room = &mut to[filled..filled + length];
             let read = match hold.read_at(room, part.start()) {
-                // What the hold protected is lost, and dropped; what is there now can be read.
-                Err(_) if hold.is_lost() => handle.file()?.read_at(room, part.start()),
+                Err(_) if hold.is_lost() && !crosses => {
+                    self.renew(handle, &window, hold)?.read_at(room, part.start())
+                }
                 read => read,
             };
             filled += read.map_err(|e| failed(&e))?;
@@ -260,12 +303,11 @@ impl Mount {
         let all = from.len();
         let from = &from[..self.cut_at_end(handle, offset, all)?];
         for (index, part) in parts(offset, from.len()) {
-            let window = handle.inode.pages.window(index);
-            let hold = match &*window.lock() {
+            let hold = handle.inode.pages.known(index).and_then(|window| match &*window.lock() {
                 State::Held(hold) => Some(Arc::clone(hold)),
                 State::Dropping(dropping) => Some(Arc::clone(&dropping.hold)),
                 State::Empty | State::Taking => None,
-            };
+            });
             let length = usize::try_from(part.length()).expect("within the buffer");
             let data = &from[written..written + length];
             let done = match hold.filter(|hold| hold.mode() == HoldMode::Write) {
@@ -286,7 +328,10 @@ impl Mount {
                     window.set(State::Held(Arc::clone(&hold)));
                     if hold.is_wanted() {
                         // It was before anybody could find it.
-                        self.queue_drop(&handle.inode, window, hold.id());
+                        self.queue_drop(&handle.inode, window.index(), hold.id());
+                    }
+                    if let Some((other, hold)) = handle.inode.pages.surplus(window.index()) {
+                        self.queue_drop(&handle.inode, other, hold);
                     }
                     Ok(hold)
                 }
@@ -298,11 +343,31 @@ impl Mount {
         }
     }
 
+    /// A hold in the place of one whose locks were lost, while its pages are on their way out: they go under the new one. For a request
+    /// that has the kernel's lock on one of the pages, so that the window cannot be without pages meanwhile.
+    fn renew(&self, handle: &Handle, window: &Arc<Window>, lost: &Hold) -> Result<Arc<Hold>, Errno> {
+        let taken = Arc::new(self.take_hold(handle, window)?);
+        let mut before = None;
+        let hold = match &mut *window.lock() {
+            State::Held(hold) | State::Dropping(Dropping { hold, .. }) => {
+                if hold.id() == lost.id() {
+                    before = Some(std::mem::replace(hold, Arc::clone(&taken)));
+                }
+                Arc::clone(hold)
+            }
+            State::Empty | State::Taking => return Err(libc::EIO),
+        };
+        drop(before);
+        // What was read under the lost one goes now; nobody looks for that one any more.
+        self.queue_drop(&handle.inode, window.index(), hold.id());
+        Ok(hold)
+    }
+
     fn take_hold(&self, handle: &Handle, window: &Arc<Window>) -> Result<Hold, Errno> {
         let writer = handle.inode.pages.writer();
         let mode = if writer.is_some() { HoldMode::Write } else { HoldMode::Read };
         let file = writer.as_deref().unwrap_or(handle).file()?;
-        let (inode, index) = (Arc::downgrade(&handle.inode), window.extent.start() / WINDOW_BYTES);
+        let (inode, index) = (Arc::downgrade(&handle.inode), window.index());
         let queue = self.drops.clone();
         let on_revoke = move |hold: HoldId| {
             queue.push(Drop::Revoked { inode: Weak::clone(&inode), window: index, hold });
@@ -310,8 +375,7 @@ impl Mount {
         file.hold(window.extent, mode, Arc::new(on_revoke)).map_err(|e| failed(&e))
     }
 
-    fn queue_drop(&self, inode: &Arc<Inode>, window: &Window, hold: HoldId) {
-        let window = window.extent.start() / WINDOW_BYTES;
+    fn queue_drop(&self, inode: &Arc<Inode>, window: u64, hold: HoldId) {
         self.drops.push(Drop::Revoked { inode: Arc::downgrade(inode), window, hold });
     }
 
@@ -327,23 +391,23 @@ impl Mount {
     pub(crate) fn drop_pages(&self, what: Drop) {
         match what {
             Drop::Revoked { inode, window, hold } => {
-                if let Some(inode) = inode.upgrade() {
-                    let window = inode.pages.window(window);
-                    self.drop_window(&inode, &window, Some(hold));
-                }
+                let Some(inode) = inode.upgrade() else { return };
+                let Some(found) = inode.pages.known(window) else { return };
+                self.drop_window(&inode, &found, Some(hold));
+                drop(found);
+                inode.pages.forget(window);
             }
             Drop::Closed(handle) => self.drop_all_pages(&handle.inode),
-            Drop::Crowd => self.inodes.thin_out(|parent, name| {
-                // What the kernel has forgotten or uses is as it should be.
-                let _ = self.notifier.forget_name(parent, name);
-            }),
+            Drop::Crowd => self.thin_out(),
         }
     }
 
     /// Drops all pages of a file.
     pub(crate) fn drop_all_pages(&self, inode: &Inode) {
-        for (_, window) in inode.pages.all() {
+        for (index, window) in inode.pages.all() {
             self.drop_window(inode, &window, None);
+            drop(window);
+            inode.pages.forget(index);
         }
     }
 
@@ -437,6 +501,21 @@ mod tests {
         assert_eq!(parts(0, 0).count(), 0);
         assert_eq!(parts(0, 1 << 20).count(), 1);
         assert_eq!(parts(4096, 1 << 20).count(), 2);
+    }
+
+    #[test]
+    fn a_window_without_pages_is_forgotten_when_nobody_uses_it() {
+        let pages = Pages::default();
+        let window = pages.window(7);
+        pages.forget(7);
+        assert!(pages.known(7).is_some(), "somebody uses it");
+        window.set(State::Taking);
+        drop(window);
+        pages.forget(7);
+        assert!(pages.any(), "somebody takes it");
+        pages.window(7).set(State::Empty);
+        pages.forget(7);
+        assert!(!pages.any());
     }
 
     #[test]

@@ -62,6 +62,16 @@ pub(crate) fn stat_at(fd: BorrowedFd<'_>, name: &CStr, flags: c_int) -> Result<l
     Ok(found)
 }
 
+/// The device that a descriptor's file is on, as far as it is known without asking anybody.
+pub(crate) fn device(fd: BorrowedFd<'_>) -> Option<u64> {
+    // SAFETY: all zeros is a valid statx.
+    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    let (name, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC);
+    // SAFETY: an open descriptor, an empty name, and our own structure.
+    let done = unsafe { libc::statx(fd.as_raw_fd(), name, flags, 0, &raw mut found) };
+    (done == 0).then(|| libc::makedev(found.stx_dev_major, found.stx_dev_minor))
+}
+
 /// When what a descriptor is open on came into being: seconds and nanoseconds, if its file system knows.
 pub(crate) fn born(fd: BorrowedFd<'_>) -> Option<(i64, u32)> {
     // SAFETY: all zeros is a valid statx.
