@@ -1,5 +1,6 @@
 //! Copies between two descriptors that the kernel would make by itself: `sendfile`, `copy_file_range`.
 
+use crate::inside::outside;
 use crate::real::{self, checked};
 use crate::reply::Errno;
 use crate::table;
@@ -33,8 +34,9 @@ impl End {
         let read = match (table::find_always(self.fd), self.at) {
             (Some(open), None) => translate::read(&open, self.fd, &mut [IoSliceMut::new(to)])?,
             (Some(open), Some(at)) => translate::read_at(&open, self.fd, &mut [IoSliceMut::new(to)], at)?,
+            // A pipe may keep it waiting, which a signal ends.
             // SAFETY: the buffer has this length.
-            (None, None) => unsafe { real::read(self.fd, to.as_mut_ptr().cast(), count) },
+            (None, None) => outside(|| unsafe { real::read(self.fd, to.as_mut_ptr().cast(), count) }),
             // SAFETY: the buffer has this length.
             (None, Some(at)) => unsafe { real::pread64(self.fd, to.as_mut_ptr().cast(), count, at) },
         };
@@ -46,7 +48,7 @@ impl End {
             (Some(open), None) => translate::write(&open, self.fd, &[IoSlice::new(from)])?,
             (Some(open), Some(at)) => translate::write_at(&open, self.fd, &[IoSlice::new(from)], at)?,
             // SAFETY: the buffer has this length.
-            (None, None) => unsafe { real::write(self.fd, from.as_ptr().cast(), from.len()) },
+            (None, None) => outside(|| unsafe { real::write(self.fd, from.as_ptr().cast(), from.len()) }),
             // SAFETY: the buffer has this length.
             (None, Some(at)) => unsafe { real::pwrite64(self.fd, from.as_ptr().cast(), from.len(), at) },
         };

@@ -95,6 +95,11 @@ fn open_plain(at: c_int, path: &CStr, flags: c_int, mode: mode_t) -> c_int {
     unsafe { real::openat64(at, path.as_ptr(), flags, mode) }
 }
 
+/// As [`open_plain`], of what may be a pipe: that waits for its other end, unless a signal comes.
+fn open_or_wait(at: c_int, path: &CStr, flags: c_int, mode: mode_t) -> c_int {
+    inside::outside(|| open_plain(at, path, flags, mode))
+}
+
 /// A descriptor that is not ccPFS's. What the table says of its number is out of date (it was closed by the C library
 /// itself or by a bare system call).
 pub(crate) fn entered_plain(fd: c_int) -> c_int {
@@ -140,7 +145,7 @@ fn open_in_namespace(at: c_int, path: &CStr, flags: c_int, mode: mode_t, links: 
     for _ in 0..ATTEMPTS {
         match stat_at(at, path, flags) {
             Ok(found) if !is_shaped_like_a_stub(&found) => {
-                return checked(open_plain(at, path, flags, mode)).map(entered_plain);
+                return checked(open_or_wait(at, path, flags, mode)).map(entered_plain);
             }
             Ok(_) => match open_stub(at, path, flags) {
                 Err(libc::ENOENT) if create => {}
@@ -250,7 +255,7 @@ fn open_again(stub: c_int, flags: c_int) -> Result<c_int, Errno> {
 /// is there, and then it turns out what it is.
 fn open_for_reading(at: c_int, path: &CStr, flags: c_int) -> Result<c_int, Errno> {
     for _ in 0..ATTEMPTS {
-        let fd = entered_plain(checked(open_plain(at, path, flags, 0))?);
+        let fd = entered_plain(checked(open_or_wait(at, path, flags, 0))?);
         let found = real::stat_of(fd).inspect_err(|_| real::close_plain(fd))?;
         if !is_shaped_like_a_stub(&found) {
             return Ok(fd);
@@ -309,7 +314,7 @@ fn enter_stub(
         Ok(attached) => file.set_attached(attached),
         Err(AttachError::File(error)) if is_no_stub(&error) && !paths::is_ours(at, path) => {
             real::close_plain(fd);
-            return checked(open_plain(at, path, flags, 0)).map(entered_plain);
+            return checked(open_or_wait(at, path, flags, 0)).map(entered_plain);
         }
         Err(error) => {
             real::close_plain(fd);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -124,11 +125,20 @@ static void waits_that_end(void) {
     handle(interrupt);
     every(20000); // More than once, lest the first comes before the wait.
     CHECK(fcntl(fd, F_SETLKW, &lock) == -1 && errno == EINTR);
+    CHECK(mkfifo("fifo", 0644) == 0);
+    CHECK(open("fifo", O_RDONLY) == -1 && errno == EINTR);
+    char bytes[100000] = "";
+    CHECK(pwrite(fd, bytes, sizeof bytes, 0) == sizeof bytes && lseek(fd, 0, SEEK_SET) == 0);
+    int full[2];
+    ssize_t count = 1;
+    CHECK(pipe(full) == 0);
+    while (count > 0) count = sendfile(full[1], fd, NULL, 50000);
+    CHECK(count == -1 && errno == EINTR);
     every(0);
     close(done[1]);
     int status = -1;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
-    printf("a wait has ended\n");
+    printf("waits have ended\n");
 }
 
 int main(int count, char **arguments) {

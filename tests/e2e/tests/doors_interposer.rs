@@ -32,7 +32,7 @@ fn regression_handlers_of_signals_may_leave_a_call_and_make_calls() {
     let cluster = two_servers();
     let program = cluster.compile("gcc", &program_source("handlers.c"), &[]);
     let out = compare(&cluster, &format!("{} .", program.display()));
-    assert_eq!(out, "calls were left\nhandlers have written\na wait has ended\n");
+    assert_eq!(out, "calls were left\nhandlers have written\nwaits have ended\n");
 }
 
 #[test]
