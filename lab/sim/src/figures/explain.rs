@@ -342,7 +342,7 @@ fn shares(size: Size, runs: &Outcomes) -> Explanation {
                213,000 requests per second: a lock must have served several writes. In ours every write asks for a lock of its own, because \
                clients that all need exactly the same time stay in step for ever. Real ones do not: with copies that differ by \
                microseconds, or with requests that wait behind other messages, some get ahead, and a lock that was expanded serves them \
-               until another client comes by. The table has both; nothing of it is in the figure.\n\n\
+               until another client comes by. The table has both, and the figure has the first beside what is compared.\n\n\
                Up to 18.1 times DLM-Lustre means 32.2 over 1.8 GB/s at 1,024 KiB. DLM-Lustre has more than the device's 1.9 GB/s in ours while \
                what it wrote last is still in caches, and SeqDLM has less of what segmented writes have."
             .to_owned(),
