@@ -38,6 +38,10 @@ struct Handle {
 /// Bytes between reads at regular distances that are fetched along with what is read: quicker than one more question to a server.
 const GAP_BYTES_MAX: u64 = 32 << 10;
 
+/// Bytes that are fetched ahead of reads at such distances: little, because only what one lock covers is fetched ahead, and other
+/// processes read, or have written, what lies between.
+const GAP_AHEAD_BYTES_MAX: u64 = 256 << 10;
+
 /// How a handle is read. Threads that read through one handle at once may disturb it, at the price of a question more or less.
 #[derive(Default)]
 struct Pace {
@@ -48,16 +52,20 @@ struct Pace {
 }
 
 impl Pace {
-    /// Whether a read at `offset` goes on as those before it did: without a gap, or after the same small gap as the last one. What
-    /// lies behind it will then be wanted, too.
-    fn goes_on(&self, offset: u64) -> bool {
+    /// How many bytes behind a read at `offset` will be wanted soon, `bytes_max` at most: if it goes on as those before it did, without
+    /// a gap, or after the same small gap as the last one.
+    fn ahead_bytes(&self, offset: u64, bytes_max: u64) -> u64 {
         let end = self.end.load(Ordering::Relaxed);
         let Some(gap) = offset.checked_sub(end).filter(|_| end > 0) else {
             self.gap.store(u64::MAX, Ordering::Relaxed);
-            return false;
+            return 0;
         };
         let before = self.gap.swap(gap, Ordering::Relaxed);
-        gap == 0 || (gap == before && gap <= GAP_BYTES_MAX)
+        match gap {
+            0 => bytes_max,
+            1..=GAP_BYTES_MAX if gap == before => bytes_max.min(GAP_AHEAD_BYTES_MAX),
+            _ => 0,
+        }
     }
 
     /// A read has ended here.
@@ -148,9 +156,9 @@ impl File {
         if !self.handle.access.read {
             return Err(FsError::argument("the file is not open for reading", libc::EBADF));
         }
-        let goes_on = self.handle.pace.goes_on(offset);
-        let read =
-            crate::read::read(&self.handle.client.inner, &self.handle.shared, buffers, offset, goes_on)?;
+        let client = &self.handle.client.inner;
+        let ahead_bytes = self.handle.pace.ahead_bytes(offset, client.config.read_ahead_bytes);
+        let read = crate::read::read(client, &self.handle.shared, buffers, offset, ahead_bytes)?;
         self.handle.pace.ended(offset + read as u64);
         Ok(read)
     }
@@ -367,17 +375,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_go_on_without_a_gap_or_with_the_same_small_gap_again() {
+    fn what_will_be_wanted_lies_behind_reads_without_a_gap_or_with_the_same_small_gap_again() {
         let pace = Pace::default();
-        let goes_on = |offset: u64| {
-            let answer = pace.goes_on(offset);
+        let ahead = |offset: u64| {
+            let bytes = pace.ahead_bytes(offset, 1 << 20);
             pace.ended(offset + 4096);
-            answer
+            bytes
         };
-        assert!(!goes_on(0) && goes_on(4096), "one after the other");
-        assert!(!goes_on(16_384) && goes_on(28_672) && goes_on(40_960), "the same distance once more");
-        assert!(!goes_on(45_057) && !goes_on(0) && !goes_on(8192), "another distance, and back");
+        assert_eq!([ahead(0), ahead(4096)], [0, 1 << 20], "one after the other");
+        let distant = [ahead(16_384), ahead(28_672), ahead(40_960)];
+        assert_eq!(distant, [0, GAP_AHEAD_BYTES_MAX, GAP_AHEAD_BYTES_MAX], "the same distance once more");
+        assert_eq!([ahead(45_057), ahead(0), ahead(8192)], [0, 0, 0], "another distance, and back");
         let far = GAP_BYTES_MAX + 1;
-        assert!(!goes_on(12_288 + far) && !goes_on(16_384 + 2 * far), "too far to fetch what lies between");
+        assert_eq!(
+            [ahead(12_288 + far), ahead(16_384 + 2 * far)],
+            [0, 0],
+            "too far to fetch what lies between"
+        );
+        assert_eq!(pace.ahead_bytes(0, 0), 0);
     }
 }

@@ -17,13 +17,13 @@ use ccpfs_writeback::Readable;
 use std::io::IoSliceMut;
 use std::sync::Arc;
 
-/// Reads into the buffers at `offset`, as one atomic read. `sequential` allows fetching more than asked for.
+/// Reads into the buffers at `offset`, as one atomic read. As much as `ahead_bytes` more than asked for may be fetched behind it.
 pub(crate) fn read(
     client: &ClientInner,
     file: &FileShared,
     buffers: &mut [IoSliceMut<'_>],
     offset: u64,
-    sequential: bool,
+    ahead_bytes: u64,
 ) -> Result<usize, FsError> {
     let length = buffers.iter().map(|buffer| buffer.len() as u64).sum::<u64>();
     let end = offset.saturating_add(length).min(FILE_BYTES_MAX);
@@ -31,16 +31,12 @@ pub(crate) fn read(
     // Fetched bytes land in the pages unasked by anybody else: writers of what is read ahead must wait as well.
     let layout = file.stub.layout;
     let slack = layout.stripe_bytes().saturating_mul(u64::from(layout.stripe_count()));
-    let reach = if sequential {
-        end.saturating_add(client.config.read_ahead_bytes).saturating_add(slack)
-    } else {
-        end
-    };
+    let reach = if ahead_bytes > 0 { end.saturating_add(ahead_bytes).saturating_add(slack) } else { end };
     let reservation = client.reserve(layout, extent.length())?;
     let mut turn = file.ranges.lock(extent.hull(Extent::new(offset, reach).unwrap_or(extent)), false);
     let wish = Wish { intent: Intent::Read, extent };
     let operation = operation::begin(client, file, &mut turn, &wish)?;
-    copy_all_out(client, file, operation, &reservation, buffers, (extent, sequential))
+    copy_all_out(client, file, operation, &reservation, buffers, (extent, ahead_bytes))
 }
 
 /// Reads into the buffers from the beginning of `extent`, which is as long as they are, under locks that a hold has.
@@ -54,7 +50,7 @@ pub(crate) fn read_held(
     let reservation = client.reserve_held(file.stub.layout, extent.length())?;
     let _turn = file.ranges.beneath(extent, false);
     let operation = hold.join(client, file.stub.layout, extent, false)?;
-    copy_all_out(client, file, operation, &reservation, buffers, (extent, false))
+    copy_all_out(client, file, operation, &reservation, buffers, (extent, 0))
 }
 
 /// Reads what an operation has locked and ends the operation. Returns the number of bytes before the end of the file.
@@ -64,13 +60,13 @@ fn copy_all_out(
     operation: Operation<'_>,
     reservation: &Reservation<'_>,
     buffers: &mut [IoSliceMut<'_>],
-    (extent, sequential): (Extent, bool),
+    (extent, ahead_bytes): (Extent, u64),
 ) -> Result<usize, FsError> {
     let mut sink = Sink { buffers, first: 0, filled: 0 };
     let mut size = None;
     let mut read = Ok(0);
     for chunk in reservation.chunks(extent) {
-        let ahead = sequential && chunk.end() == extent.end();
+        let ahead = if chunk.end() == extent.end() { ahead_bytes } else { 0 };
         match read_chunk(client, file, &operation, &mut sink, chunk, ahead, &mut size) {
             Ok(bytes) => read = read.map(|before| before + bytes),
             Err(error) => read = Err(error),
@@ -94,7 +90,7 @@ fn read_chunk(
     operation: &Operation<'_>,
     sink: &mut Sink<'_, '_>,
     extent: Extent,
-    sequential: bool,
+    ahead_bytes: u64,
     size: &mut Option<u64>,
 ) -> Result<usize, FsError> {
     let layout = file.stub.layout;
@@ -105,8 +101,7 @@ fn read_chunk(
             let place = Place { stripe, operation, extent: part };
             pin(client, stripe, part)?;
             pinned.push(place);
-            let ahead = if sequential { client.config.read_ahead_bytes } else { 0 };
-            let ahead = ahead / u64::from(layout.stripe_count());
+            let ahead = ahead_bytes / u64::from(layout.stripe_count());
             let left_out = fill(client, &place, ahead)?;
             if left_out.is_empty() {
                 continue;
