@@ -4,6 +4,7 @@
 use ccpfs_semantics::{Door, Settings, World, finish, have, is_long, output_of, skip};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 
 /// Makes a test of a function for the local file system, the mount and the preload library.
 macro_rules! each_door {
@@ -204,23 +205,37 @@ const STRESSORS: &str = "access chdir chmod chown copy-file dentry dir dirdeep d
     filename flock fpunch fsize fstat getdent hdd io iomix lease link locka lockf lockofd mknod open readahead rename seek \
     sendfile splice symlink sync-file touch utime xattr";
 
+/// Stressors that run at a time: most of them wait for their time to be over.
+const AT_A_TIME: usize = 4;
+
 fn stressors_of_stress_ng_find_nothing_wrong(world: &World, door: Door) {
-    let (time, operations) = if is_long() { (20, 100_000) } else { (1, 100) };
-    let mut failed = Vec::new();
-    for stressor in STRESSORS.split_whitespace() {
-        let mut command = world.command(door, Path::new("timeout"));
-        command.args(["--kill-after=5", "60", "stress-ng", "--verify", "--temp-path", ".", "--timeout"]);
-        command.arg(time.to_string()).arg(format!("--{stressor}")).arg("2");
-        command.arg(format!("--{stressor}-ops")).arg(operations.to_string());
-        let output = finish(&mut command);
-        // 3: the stressor cannot run here, for lack of something.
-        if !matches!(output.status.code(), Some(0 | 3 | 4)) {
-            let said = ccpfs_semantics::described(&output);
-            let telling: Vec<&str> = said.lines().filter(|line| line.contains("fail")).take(5).collect();
-            failed.push(format!("{stressor}: {}\n{}", output.status, telling.join("\n")));
-        }
-    }
+    let stressors = Mutex::new(STRESSORS.split_whitespace());
+    let next = || stressors.lock().unwrap().next();
+    let work = || std::iter::from_fn(next).filter_map(|name| stress(world, door, name)).collect::<Vec<_>>();
+    let failed: Vec<String> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// Runs a stressor; says what it found wrong.
+fn stress(world: &World, door: Door, stressor: &str) -> Option<String> {
+    let (time, operations) = if is_long() { (20, 100_000) } else { (1, 100) };
+    let mut command = world.command(door, Path::new("timeout"));
+    command.args(["--kill-after=5", "120", "stress-ng", "--verify", "--temp-path", ".", "--timeout"]);
+    // Two of these share a directory, which the first to end removes although the other may only be beginning.
+    let instances = if matches!(stressor, "chmod" | "chown") { "1" } else { "2" };
+    command.arg(time.to_string()).arg(format!("--{stressor}")).arg(instances);
+    command.arg(format!("--{stressor}-ops")).arg(operations.to_string());
+    let output = finish(&mut command);
+    // 3: the stressor cannot run here, for lack of something.
+    if matches!(output.status.code(), Some(0 | 3 | 4)) {
+        return None;
+    }
+    let said = ccpfs_semantics::described(&output);
+    let telling: Vec<&str> = said.lines().filter(|line| line.contains("fail")).take(5).collect();
+    Some(format!("{stressor}: {}\n{}", output.status, telling.join("\n")))
 }
 
 fn editors_and_tools_leave_what_they_should(world: &World, door: Door) {
