@@ -113,7 +113,7 @@ fn files_and_directories_need_no_descriptor_each() {
     assert_eq!(inside.write(open, b"here").unwrap(), 4);
     assert_eq!(inside.get("kept").unwrap(), b"here");
     let here = inside.readlink("/proc/self/cwd").unwrap();
-    assert!(here.ends_with("/m2/work/stay"), "{here}");
+    assert!(here.ends_with("/stay"), "{here}");
 }
 
 //= semantics.md#S21 type=test
