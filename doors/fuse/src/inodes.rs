@@ -188,7 +188,7 @@ impl Inodes {
         }
     }
 
-    /// Whether there are so many that some should be forgotten: told once, until [`Inodes::thin_out`] has ended.
+    /// Whether there are so many that some should be forgotten: told once, until they have been thinned out.
     pub(crate) fn are_crowded(&self) -> bool {
         let count = self.count();
         count > FEW
