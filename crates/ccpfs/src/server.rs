@@ -65,21 +65,16 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
         sys::start_session().context(|| "cannot start a session".to_owned())?;
     }
     let config = settings(arguments)?;
-    let (index, shards) = (config.index, config.shards);
+    let index = config.index;
     // Before any thread starts: all of them inherit the mask.
     sys::block_termination();
     let server = ccpfs_server::start(config).context(|| format!("server {index}"))?;
     for address in server.addresses() {
         tracing::info!("server {index} listens on {address}");
     }
-    while !sys::termination_within(LOOK_AROUND_MS) && !has_ended(shards) {}
+    // When one shard has ended the others end too.
+    while !sys::termination_within(LOOK_AROUND_MS) && !server.has_ended() {}
     tracing::info!("server {index} stops");
     server.shutdown();
     server.wait().context(|| format!("server {index}"))
-}
-
-/// Whether one of the shards' threads has ended, for whatever reason: then the others end too.
-fn has_ended(shards: u32) -> bool {
-    let running = sys::threads_named("shard-");
-    running.is_some_and(|running| u32::try_from(running).is_ok_and(|running| running < shards))
 }

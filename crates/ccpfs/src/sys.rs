@@ -68,17 +68,6 @@ pub(crate) fn termination_within(timeout_ms: u32) -> bool {
     unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const timeout) > 0 }
 }
 
-/// How many threads of this process have a name that begins with `prefix`; `None` when the system does not say.
-pub(crate) fn threads_named(prefix: &str) -> Option<usize> {
-    let mut count = 0;
-    for entry in std::fs::read_dir("/proc/self/task").ok()? {
-        // A thread that ends meanwhile is none.
-        let name = std::fs::read_to_string(entry.ok()?.path().join("comm")).unwrap_or_default();
-        count += usize::from(name.starts_with(prefix));
-    }
-    Some(count)
-}
-
 /// Nanoseconds of the clock that all processes of the machine share and nobody sets.
 pub(crate) fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -234,25 +223,6 @@ mod tests {
     fn signals_go_to_single_processes_only() {
         assert!(send_signal(0, Signal::Terminate).is_err());
         assert!(send_signal(u32::MAX, Signal::Kill).is_err());
-    }
-
-    #[test]
-    fn threads_are_counted_by_name() {
-        let (end, wait) = std::sync::mpsc::channel::<()>();
-        let (started, start) = std::sync::mpsc::channel();
-        let named = std::thread::Builder::new().name("counted-0".to_owned());
-        let thread = named.spawn(move || {
-            started.send(()).unwrap();
-            let _ = wait.recv();
-        });
-        start.recv().unwrap();
-        assert_eq!(threads_named("counted-"), Some(1));
-        drop(end);
-        thread.unwrap().join().unwrap();
-        // The system lists a thread for a moment after its end.
-        while threads_named("counted-") != Some(0) {
-            std::thread::yield_now();
-        }
     }
 
     #[test]

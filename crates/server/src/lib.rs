@@ -105,6 +105,12 @@ impl RunningServer {
         }
     }
 
+    /// Whether a shard has ended, for whatever reason: told to, failed, or panicked. One whose thread has not run yet has not.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.threads.iter().any(JoinHandle::is_finished)
+    }
+
     /// Waits until all shards have ended.
     ///
     /// # Errors

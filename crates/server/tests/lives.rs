@@ -21,6 +21,20 @@ fn message(result: Result<ccpfs_server::RunningServer, ServerError>) -> String {
     }
 }
 
+#[test]
+fn regression_a_server_whose_threads_have_not_run_yet_has_not_ended() {
+    for _ in 0..5 {
+        let directory = tempfile::tempdir().unwrap();
+        let server = start(ServerConfig::with_defaults(address(), directory.path())).unwrap();
+        assert!(!server.has_ended());
+        server.shutdown();
+        while !server.has_ended() {
+            std::thread::yield_now();
+        }
+        server.wait().unwrap();
+    }
+}
+
 //= protocol.md#I2 type=test
 #[test]
 fn a_restart_keeps_data_and_raises_numbers_over_every_kind_of_address() {
