@@ -291,7 +291,8 @@ fn a_mount_works_over_rings() {
     third.mount.kill();
     let _ = waits.wait_or_death();
     let gone = agent.pread(fd, 1, 0).unwrap_err().0;
-    assert!(matches!(gone, libc::ENOTCONN | libc::ECONNABORTED), "{gone}");
+    // Over rings the kernel has several words for it, by what it is just about.
+    assert!(matches!(gone, libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED), "{gone}");
     assert_eq!(other.pread(fo, 6, 100_000).unwrap(), b"stored");
     drop((agent, another));
     drop(third);
