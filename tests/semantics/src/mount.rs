@@ -1,6 +1,6 @@
 //! A mount: the process that serves it, and its end in every case.
 
-use ccpfs_test_support::signal;
+use ccpfs_test_support::{signal, spawn_for_good};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
@@ -32,14 +32,16 @@ impl Mount {
                 Ok(())
             });
         }
-        let child = command.stdin(Stdio::null()).spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        command.stdin(Stdio::null());
+        let said = format!("{command:?}");
+        let child = spawn_for_good(command).unwrap_or_else(|e| panic!("{said}: {e}"));
         let mut mount = Mount { folder: folder.to_owned(), child: Some(child) };
         let there = wait_for_mounts(|| {
             let ended = mount.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
-            assert!(ended.is_none(), "{command:?} has ended: {ended:?}");
+            assert!(ended.is_none(), "{said} has ended: {ended:?}");
             is_mounted(folder)
         });
-        assert!(there, "{command:?} has mounted nothing");
+        assert!(there, "{said} has mounted nothing");
         mount
     }
 

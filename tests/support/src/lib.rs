@@ -7,6 +7,6 @@ mod processes;
 mod programs;
 mod servers;
 
-pub use processes::{described, finish, forget_variables, output_of, signal};
+pub use processes::{described, finish, forget_variables, output_of, signal, spawn_for_good};
 pub use programs::{binary_folder, built, have, skip, tool, workspace};
 pub use servers::{Options, Servers};

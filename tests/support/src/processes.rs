@@ -1,8 +1,10 @@
 //! Processes that tests start: how they are run to their end, and stopped.
 
 use std::fmt::Write;
+use std::io;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
+use std::sync::{LazyLock, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 /// Takes variables out that would reach a program from the environment of the tests.
@@ -12,6 +14,30 @@ pub fn forget_variables(command: &mut Command) {
             command.env_remove(name);
         }
     }
+}
+
+/// A command to start, and where to tell how that went.
+type Start = (Command, mpsc::Sender<io::Result<Child>>);
+
+/// Starts a process from a thread that lives as long as this process does: `PR_SET_PDEATHSIG`, which servers and mounts set, is about the
+/// thread that started them, and a thread of a test may be the first to need one and end before the others.
+///
+/// # Errors
+/// As [`Command::spawn`].
+pub fn spawn_for_good(command: Command) -> io::Result<Child> {
+    static STARTER: LazyLock<Mutex<mpsc::Sender<Start>>> = LazyLock::new(|| {
+        let (sender, receiver) = mpsc::channel::<Start>();
+        std::thread::spawn(move || {
+            for (mut command, told) in receiver {
+                // Nobody waits any longer: then the child is dropped, and ends with this process.
+                let _ = told.send(command.spawn());
+            }
+        });
+        Mutex::new(sender)
+    });
+    let (told, answer) = mpsc::channel();
+    STARTER.lock().unwrap_or_else(PoisonError::into_inner).send((command, told)).map_err(io::Error::other)?;
+    answer.recv().map_err(io::Error::other)?
 }
 
 /// Runs a command to its end and returns its standard output.
@@ -80,6 +106,25 @@ fn stands_still(process: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::CommandExt;
+
+    #[test]
+    fn a_process_outlives_the_thread_that_asked_for_it_first() {
+        let mut command = Command::new("sleep");
+        command.arg("1000");
+        // SAFETY: prctl is async-signal-safe and has no pointers here.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
+        let mut child = std::thread::spawn(|| spawn_for_good(command).unwrap()).join().unwrap();
+        // The kernel tells a thread's children of its end before whoever waits for it.
+        assert_eq!(child.try_wait().unwrap(), None);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 
     #[test]
     fn a_process_that_was_stopped_stands_still_until_it_is_continued() {

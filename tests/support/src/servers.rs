@@ -1,6 +1,6 @@
 //! Server processes on Unix sockets, and the configuration file that they and their clients read.
 
-use crate::{built, forget_variables};
+use crate::{built, forget_variables, spawn_for_good};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -154,5 +154,5 @@ fn spawn(folder: &Path, index: u32) -> Child {
             Ok(())
         });
     }
-    command.spawn().expect("the server can be started")
+    spawn_for_good(command).expect("the server can be started")
 }
