@@ -43,7 +43,8 @@ pub(crate) struct DoorsArguments {
     /// Mount options, as of `ccpfs mount -o`.
     #[arg(long, value_name = "OPTIONS")]
     mount_options: Vec<String>,
-    /// A setting of the configuration, as section.key=value; may be repeated.
+    /// A setting of the configuration, as section.key=value; may be repeated. client.cache is 1GiB here if it is not set, or four
+    /// times --per-process: clients of all doors keep theirs until the end.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
     /// Write all results to this file.
@@ -93,13 +94,24 @@ impl DoorsArguments {
             rounds: self.rounds,
             device_dir: self.device_dir.clone(),
             mount_options: self.mount_options.clone(),
-            settings: variables(&self.settings)?,
+            settings: with_cache(variables(&self.settings)?, self.per_process.0),
             json: self.json.clone(),
             plot: self.plot.clone(),
             spoil: self.spoil,
             step_timeout_s: self.timeout,
         })
     }
+}
+
+/// The settings, with a cache for each client that a node has room for as often as there are processes.
+fn with_cache(mut settings: Vec<(String, String)>, per_process_bytes: u64) -> Vec<(String, String)> {
+    const CACHE: &str = "CCPFS_CLIENT_CACHE";
+    const LEAST: u64 = 1 << 30;
+    if !settings.iter().any(|(name, _)| name == CACHE) {
+        settings
+            .push((CACHE.to_owned(), per_process_bytes.saturating_mul(4).clamp(LEAST, 1 << 40).to_string()));
+    }
+    settings
 }
 
 #[cfg(test)]
@@ -117,6 +129,15 @@ pub(super) mod tests {
     /// The plan of a command line.
     pub(crate) fn plan(more: &[&str]) -> Result<Plan, Failure> {
         Line::parse_from(["doors"].into_iter().chain(more.iter().copied())).doors.plan()
+    }
+
+    #[test]
+    fn a_cache_is_as_large_as_said_or_four_times_what_a_process_writes() {
+        let cache = |more: &[&str]| plan(more).unwrap().settings;
+        let is = |value: &str| vec![("CCPFS_CLIENT_CACHE".to_owned(), value.to_owned())];
+        assert_eq!(cache(&[]), is("1073741824"));
+        assert_eq!(cache(&["--per-process", "512MiB"]), is("2147483648"));
+        assert_eq!(cache(&["--set", "client.cache=3GiB"]), is("3GiB"));
     }
 
     #[test]
