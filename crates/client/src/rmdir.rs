@@ -48,12 +48,20 @@ fn hidden_names(place: Place<'_>) -> io::Result<Option<Vec<CString>>> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(path)? {
         let name = entry?.file_name().into_vec();
-        if !name.starts_with(DIRECTORY_LAYOUT.to_bytes()) {
+        if !is_ours(&name) {
             return Ok(None);
         }
         names.push(CString::new(name).expect("a name without zero bytes"));
     }
     Ok(Some(names))
+}
+
+/// Whether a name is that of a default layout, or of one that was just being written or put aside. Anything else is somebody's file.
+fn is_ours(name: &[u8]) -> bool {
+    let Some(rest) = name.strip_prefix(DIRECTORY_LAYOUT.to_bytes()) else { return false };
+    let random = rest.strip_prefix(b"-aside-").or_else(|| rest.strip_prefix(b"."));
+    rest.is_empty()
+        || random.is_some_and(|random| random.len() == 16 && random.iter().all(u8::is_ascii_hexdigit))
 }
 
 /// Removes a directory with the hidden names in it. The layout waits beside the directory, to be put back if somebody makes a file

@@ -298,6 +298,12 @@ fn what_a_killed_process_has_left_of_layouts_keeps_no_directory() {
     std::fs::create_dir(world.path("d")).unwrap();
     client.set_directory_layout(&world.path("d"), Layout::new(3, 1 << 20).unwrap()).unwrap();
     std::fs::write(world.path("d/.ccpfs-stripe-aside-0123456789abcdef"), "4 65536\n").unwrap();
+    // What is called nearly so is somebody's.
+    std::fs::write(world.path("d/.ccpfs-stripe-notes"), "keep").unwrap();
+    let refused = client.rmdir_at(here(), &name(&world.path("d"))).unwrap_err();
+    assert_eq!(refused.to_errno(), libc::ENOTEMPTY);
+    assert_eq!(std::fs::read(world.path("d/.ccpfs-stripe-notes")).unwrap(), b"keep");
+    std::fs::remove_file(world.path("d/.ccpfs-stripe-notes")).unwrap();
     client.rmdir_at(here(), &name(&world.path("d"))).unwrap();
     assert!(!world.path("d").exists());
 }
