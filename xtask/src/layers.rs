@@ -32,11 +32,12 @@ enum Floor {
 }
 
 /// A crate by its folder, from the root of the workspace.
-const CRATES: [(&str, Floor); 16] = [
+const CRATES: [(&str, Floor); 17] = [
     ("crates/types", Floor::Words),
     ("crates/wire", Floor::Wire),
     ("crates/region", Floor::Wire),
     ("crates/dlm", Floor::Rules),
+    ("crates/access", Floor::Rules),
     ("crates/writeback", Floor::Rules),
     ("crates/extent-cache", Floor::Rules),
     ("crates/namespace", Floor::Rules),
