@@ -9,7 +9,8 @@ use names_world::{RW, World, as_user, create, here, name, open, read};
 use std::io::IoSlice;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 
 fn state(client: &Client, path: &Path) -> StubState {
     client.stub(path).unwrap().state
@@ -522,4 +523,43 @@ fn the_time_of_a_write_stays_when_another_client_opens_the_file_for_writing_afte
         open(&two, &path).close().unwrap();
         assert_eq!(modified(&two, &path), 1_000_000, "{name}: set by hand");
     }
+}
+
+/// A file whose registration is on the same shelf as that of `like`: their numbers begin with the same byte.
+fn neighbour(world: &World, client: &Client, like: &Path) -> PathBuf {
+    let first = |path: &Path| client.stub(path).unwrap().file.0[0];
+    let wanted = first(like);
+    loop {
+        let path = world.path("neighbour");
+        create(client, &path).close().unwrap();
+        if first(&path) == wanted {
+            return path;
+        }
+        client.unlink(&path).unwrap();
+    }
+}
+
+#[test]
+fn regression_a_server_that_does_not_answer_whoever_opens_for_writing_keeps_nobody_from_looking_at_other_files()
+ {
+    let world = World::without_server();
+    let socket = world.directory.path().join("socket");
+    let servers = UnixListener::bind(&socket).unwrap();
+    let (one, two) = (world.client(), world.patient_client());
+    let path = world.path("f");
+    let _first = create(&one, &path);
+    let other = neighbour(&world, &one, &path);
+    std::thread::scope(|scope| {
+        let opening = scope.spawn(|| open(&two, &path).close());
+        // It asks when the first writer has written, and gets no answer.
+        let unanswered = servers.accept().unwrap();
+        assert_eq!(two.stat(&other, true).unwrap().st_size, 0);
+        assert!(!opening.is_finished(), "the look did not wait for the server");
+        drop((unanswered, servers));
+        std::fs::remove_file(&socket).unwrap();
+        let server = world.serve();
+        opening.join().unwrap().unwrap();
+        server.shutdown();
+    });
+    assert!(matches!(state(&one, &path), StubState::Unsealed { sole: false, .. }));
 }

@@ -68,15 +68,14 @@ fn a_client_that_answers_but_keeps_its_lock_is_evicted_in_the_end() {
     let lock = a.lock(id, LockMode::Pw, Extent::WHOLE);
     b.enqueue(id, LockMode::Pr, Extent::WHOLE);
     a.revoked(lock.lock);
-    let mut probes = 0;
+    // How often it is asked before depends on when the threads run; that answers prolong its time is a rule of `shard::overdue`.
     while let Ok((message, _)) = a.callback.try_receive() {
         let Message::GlimpseAsk { glimpse, resource } = message else { panic!("{message:?}") };
-        probes += 1;
         let _lost =
             a.callback.try_send(&Message::GlimpseTell { glimpse, resource, end: 0, modified_ns: 0 }, &[]);
     }
-    assert!(probes > 1, "signs of life prolong the time");
     b.granted();
+    assert_eq!(b.status("evictions"), 1);
 }
 
 #[test]

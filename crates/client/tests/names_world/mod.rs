@@ -20,9 +20,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn start() -> World {
         let mut world = World::without_server();
-        let address = address_in(world.directory.path());
-        let config = ServerConfig::with_defaults(address, &world.directory.path().join("data"));
-        world.server = Some(ccpfs_server::start(config).unwrap());
+        world.server = Some(world.serve());
         for entry in std::fs::read_dir(world.directory.path()).unwrap().map(Result::unwrap) {
             if entry.file_name().as_bytes().starts_with(b"socket") {
                 std::fs::set_permissions(entry.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
@@ -42,6 +40,13 @@ impl World {
         World { directory, server: None }
     }
 
+    /// A server where clients look for one.
+    pub(crate) fn serve(&self) -> RunningServer {
+        let address = address_in(self.directory.path());
+        let config = ServerConfig::with_defaults(address, &self.directory.path().join("data"));
+        ccpfs_server::start(config).unwrap()
+    }
+
     pub(crate) fn stop(&mut self) {
         if let Some(server) = self.server.take() {
             server.shutdown();
@@ -51,6 +56,13 @@ impl World {
 
     pub(crate) fn client(&self) -> Client {
         client_in(self.directory.path())
+    }
+
+    /// A client that waits long for servers.
+    pub(crate) fn patient_client(&self) -> Client {
+        let mut config = config_in(self.directory.path());
+        (config.connect_timeout_ms, config.server_timeout_ms) = (60_000, 60_000);
+        Client::start(config).unwrap()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -136,13 +148,17 @@ fn address_in(directory: &Path) -> Address {
 }
 
 pub(crate) fn client_in(directory: &Path) -> Client {
+    Client::start(config_in(directory)).unwrap()
+}
+
+fn config_in(directory: &Path) -> ClientConfig {
     let mut config = ClientConfig::with_defaults(&directory.join("ns"), vec![address_in(directory)]);
     config.cache_bytes = 16 << 20;
     config.dirty_bytes_max = 8 << 20;
     config.dirty_bytes_min = 2 << 20;
     config.connect_timeout_ms = 200;
     config.layout = Layout::new(2, 64 << 10).unwrap();
-    Client::start(config).unwrap()
+    config
 }
 
 pub(crate) const RW: OpenOptions = OpenOptions {
