@@ -28,7 +28,8 @@ mod wait;
 pub use stripe::CachedStripe;
 
 use alloc::vec::Vec;
-use ccpfs_types::{Extent, LockId, LockMode, OperationId, Region, RequestId, Sn};
+use ccpfs_region::Region;
+use ccpfs_types::{Extent, LockId, LockMode, OperationId, RequestId, Sn, Terms};
 use ccpfs_wire::{Channel, LockRef, Message};
 use ccpfs_writeback::{BarrierId, JobId};
 
@@ -69,8 +70,8 @@ pub enum Input {
         desired: Region,
         /// The number to use if a request must be sent; not used otherwise.
         request: RequestId,
-        /// Answer EAGAIN instead of waiting for others.
-        try_only: bool,
+        /// Whether to wait for others, or be answered EAGAIN; and for whom.
+        terms: Terms,
     },
     /// An operation begins under the lock that another one uses, whoever waits for that lock: it is a part of the other one, as a
     /// page that a hold serves is. [`Effect::Answer`] at once; EIO if that one's lock was lost.

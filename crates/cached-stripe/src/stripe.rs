@@ -5,7 +5,8 @@ use crate::wait::Waits;
 use crate::{EIO, Effect, Input, Settings};
 use alloc::vec::Vec;
 use ccpfs_dlm::client as dlm;
-use ccpfs_types::{Extent, OperationId, ResourceId, Sn};
+use ccpfs_region::Region;
+use ccpfs_types::{Extent, LockId, LockMode, OperationId, ResourceId, Sn};
 use ccpfs_wire::{Channel, LockRef, Message, Status};
 use ccpfs_writeback as writeback;
 
@@ -57,18 +58,11 @@ impl CachedStripe {
     pub fn step(&mut self, input: Input, out: &mut Vec<Effect>) {
         match input {
             Input::Begin { settings } => self.begin(settings, out),
-            Input::Acquire { operation, mode, required, desired, request, try_only } => {
+            Input::Acquire { operation, mode, required, desired, request, terms } => {
                 if self.session.is_none() {
                     out.push(Effect::Answer { operation, answer: Err(EIO) });
                 }
-                self.locks_step(dlm::Input::Acquire {
-                    operation,
-                    mode,
-                    required,
-                    desired,
-                    request,
-                    try_only,
-                });
+                self.locks_step(dlm::Input::Acquire { operation, mode, required, desired, request, terms });
             }
             Input::Join { operation, under, writes } => {
                 if self.session.is_none() {
@@ -86,7 +80,7 @@ impl CachedStripe {
                 self.waits.forget(operation);
                 self.locks_step(dlm::Input::Finish { operation });
             }
-            Input::Message(message) => self.message(message),
+            Input::Message(message) => self.message(message, out),
             Input::Written { operation, extent, now_ns } => self.written(operation, extent, now_ns, out),
             Input::Fetched { operation, extent } => self.fetched(operation, extent, out),
             Input::Look { operation, extent, ahead_bytes } => self.waits.look(operation, extent, ahead_bytes),
@@ -147,6 +141,12 @@ impl CachedStripe {
         self.sn_of(operation).is_some()
     }
 
+    /// Whether an operation would find a lock here that covers `region` for `mode`, and would not have to ask.
+    #[must_use]
+    pub fn covers(&self, mode: LockMode, region: &Region) -> bool {
+        self.locks().is_some_and(|locks| locks.covers(mode, region))
+    }
+
     /// When the last byte was written, nanoseconds since 1970; 0 if never.
     #[must_use]
     pub const fn modified_ns(&self) -> i64 {
@@ -178,7 +178,7 @@ impl CachedStripe {
     /// Whether the lock that the operation uses covers an extent.
     pub(crate) fn is_covered(&self, operation: OperationId, extent: Extent) -> bool {
         let region = self.locks().and_then(|locks| locks.in_use_by(operation));
-        region.is_some_and(|region| region.contains(&extent.into()))
+        region.is_some_and(|region| region.contains_region(&extent.into()))
     }
 
     fn begin(&mut self, settings: Settings, out: &mut Vec<Effect>) {
@@ -206,21 +206,21 @@ impl CachedStripe {
         clippy::wildcard_enum_match_arm,
         reason = "what a server may say to a stripe is named; the rest is ignored"
     )]
-    fn message(&mut self, message: Message) {
+    fn message(&mut self, message: Message, out: &mut Vec<Effect>) {
         let ours = self.resource;
         match message {
             Message::Grant { request, resource, granted } if resource == ours => {
                 self.locks_step(dlm::Input::Granted { request, granted });
             }
-            Message::Denied { request, resource, status } if resource == ours => {
+            Message::Denied { request, resource, status, first_common: _ } if resource == ours => {
                 let errno = match status {
                     Status::Errno(errno) => errno,
                     Status::Ok => EPROTO,
                 };
                 self.locks_step(dlm::Input::Denied { request, errno });
             }
-            Message::Revoke { resource, lock, wanted } if resource == ours => {
-                self.locks_step(dlm::Input::Revoked { lock, wanted });
+            Message::Revoke { resource, lock, wanted, region } if resource == ours => {
+                self.revoked(lock, wanted, &region, out);
             }
             // Who only wants a sign of life does not wait for the flush that keeps this client waiting, too.
             Message::GlimpseAsk { glimpse: SIGN_OF_LIFE, resource } if resource == ours => {
@@ -231,6 +231,23 @@ impl CachedStripe {
             }
             _ => {}
         }
+    }
+
+    /// Somebody waits for `region` of a lock. Where nothing of what would be given up is in use, or was written and has not been
+    /// acknowledged, the rest of the lock is kept; else it goes as a whole.
+    fn revoked(&mut self, lock: LockId, wanted: LockMode, region: &Region, out: &mut Vec<Effect>) {
+        for taken in self.locks().map_or([None; 2], |locks| locks.keeps(lock, region)).into_iter().flatten() {
+            let given_up = self.locks().and_then(|locks| locks.part_of(lock, taken));
+            let Some((part, sn)) = given_up.filter(|(part, sn)| !self.cache.has_data(part, *sn)) else {
+                continue;
+            };
+            self.cache_step(writeback::Input::Forget { region: part, sn });
+            self.locks_step(dlm::Input::Narrow { lock, taken });
+            let message = Message::Narrow { resource: self.resource, lock, taken };
+            out.push(Effect::Send { channel: Channel::Callback, message });
+            return;
+        }
+        self.locks_step(dlm::Input::Revoked { lock, wanted });
     }
 
     fn written(&mut self, operation: OperationId, extent: Extent, now_ns: i64, out: &mut Vec<Effect>) {
@@ -320,8 +337,8 @@ impl CachedStripe {
                 out.push(Effect::Answer { operation, answer: Err(errno) });
             }
             dlm::Effect::Wanted { operation } => out.push(Effect::Wanted { operation }),
-            dlm::Effect::Enqueue { request, mode, required, desired, try_only } => {
-                let message = Message::Enqueue { request, resource, mode, required, desired, try_only };
+            dlm::Effect::Enqueue { request, mode, required, desired, terms } => {
+                let message = Message::Enqueue { request, resource, mode, required, desired, terms };
                 out.push(Effect::Send { channel: Channel::Control, message });
             }
             dlm::Effect::RevokeAck { lock, mode } => {
@@ -331,12 +348,11 @@ impl CachedStripe {
                 out.push(on_callback(Message::Convert { resource, lock, mode }));
             }
             dlm::Effect::Flush { lock, region, sn, release, urgent } => {
-                let extent = region.bounds();
-                self.cache_step(writeback::Input::Flush { lock, extent, sn, release, urgent });
+                self.cache_step(writeback::Input::Flush { lock, region, sn, release, urgent });
             }
             dlm::Effect::Hurry { lock } => self.cache_step(writeback::Input::Hurry { lock }),
             dlm::Effect::Release { lock, region, sn } => {
-                self.cache_step(writeback::Input::Forget { extent: region.bounds(), sn });
+                self.cache_step(writeback::Input::Forget { region, sn });
                 out.push(Effect::Release { lock: LockRef { resource, lock } });
             }
         }

@@ -4,8 +4,9 @@ use crate::{CachedStripe, EIO, Effect, Input, PUT_OFF_MAX, Settings};
 use alloc::vec;
 use alloc::vec::Vec;
 use ccpfs_dlm::client as dlm;
+use ccpfs_region::Region;
 use ccpfs_types::{
-    Extent, FileId, LockId, LockMode, LockState, OperationId, Policy, RequestId, ResourceId, Sn,
+    Extent, FileId, LockId, LockMode, LockState, OperationId, Policy, RequestId, ResourceId, Sn, Terms,
 };
 use ccpfs_wire::{Channel, GrantedLock, LockRef, Message, Status};
 use ccpfs_writeback::{BarrierId, JobId};
@@ -40,7 +41,7 @@ fn acquire(number: u64, mode: LockMode, required: Extent) -> Input {
         required: required.into(),
         desired: required.into(),
         request: RequestId(number),
-        try_only: false,
+        terms: Terms::WAIT,
     }
 }
 
@@ -61,7 +62,12 @@ fn grant(request: u64, granted: GrantedLock) -> Input {
 }
 
 fn revoke(number: u64, wanted: LockMode) -> Input {
-    Input::Message(Message::Revoke { resource: RESOURCE, lock: LockId(number), wanted })
+    Input::Message(Message::Revoke {
+        resource: RESOURCE,
+        lock: LockId(number),
+        wanted,
+        region: Region::WHOLE,
+    })
 }
 
 fn take(job: u64, urgent_only: bool) -> Input {
@@ -132,7 +138,7 @@ fn a_write_asks_for_a_lock_once_and_then_finds_it() {
         mode: LockMode::Nbw,
         required: region.into(),
         desired: region.into(),
-        try_only: false,
+        terms: Terms::WAIT,
     };
     assert_eq!(asked, [Effect::Send { channel: Channel::Control, message }]);
     step(&mut stripe, grant(1, lock(1, LockMode::Nbw, region)));
@@ -395,9 +401,14 @@ fn messages_that_do_not_belong_here_are_ignored() {
     let before = stripe.clone();
     let other = ResourceId { stripe: 1, ..RESOURCE };
     let messages = [
-        Message::Revoke { resource: other, lock: LockId(1), wanted: LockMode::Pr },
+        Message::Revoke { resource: other, lock: LockId(1), wanted: LockMode::Pr, region: Region::WHOLE },
         Message::GlimpseAsk { glimpse: 1, resource: other },
-        Message::Denied { request: RequestId(99), resource: RESOURCE, status: Status::Errno(11) },
+        Message::Denied {
+            request: RequestId(99),
+            resource: RESOURCE,
+            status: Status::Errno(11),
+            first_common: None,
+        },
         Message::Done { request: RequestId(1), status: Status::Ok },
         Message::Goodbye {},
     ];

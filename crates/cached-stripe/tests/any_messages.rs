@@ -3,8 +3,9 @@
 
 use ccpfs_cached_stripe::{CachedStripe, Effect, Input, Settings};
 use ccpfs_dlm::client as dlm;
+use ccpfs_region::Region;
 use ccpfs_types::{
-    Extent, FileId, LockId, LockMode, LockState, OperationId, Policy, RequestId, ResourceId, Sn,
+    Extent, FileId, LockId, LockMode, LockState, OperationId, Policy, RequestId, ResourceId, Sn, Terms,
 };
 use ccpfs_wire::{GrantedLock, Message, Status};
 use ccpfs_writeback::{BarrierId, JobId};
@@ -232,7 +233,8 @@ impl Player {
         self.world.waiting.insert(operation, (mode, extent));
         let (required, desired) = (extent.into(), Extent::to_eof(extent.start()).into());
         let request = RequestId(operation.0);
-        self.step(Input::Acquire { operation, mode, required, desired, request, try_only });
+        let terms = Terms { try_only, ..Terms::WAIT };
+        self.step(Input::Acquire { operation, mode, required, desired, request, terms });
     }
 
     fn grant(&mut self, event: &Event) {
@@ -324,11 +326,21 @@ impl Player {
                 let place = which % self.world.asked.len();
                 let (request, ..) = self.world.asked.remove(place);
                 let status = Status::Errno(*errno);
-                self.step(Input::Message(Message::Denied { request, resource: RESOURCE, status }));
+                self.step(Input::Message(Message::Denied {
+                    request,
+                    resource: RESOURCE,
+                    status,
+                    first_common: None,
+                }));
             }
             Event::Revoke { lock, wanted } => {
                 let (lock, wanted) = (LockId(*lock), LockMode::ALL[*wanted]);
-                self.step(Input::Message(Message::Revoke { resource: RESOURCE, lock, wanted }));
+                self.step(Input::Message(Message::Revoke {
+                    resource: RESOURCE,
+                    lock,
+                    wanted,
+                    region: Region::WHOLE,
+                }));
             }
             Event::Glimpse => {
                 let glimpse = self.number();
@@ -359,7 +371,12 @@ impl Player {
             }
             for (request, ..) in std::mem::take(&mut self.world.asked) {
                 let status = Status::Errno(116);
-                self.step(Input::Message(Message::Denied { request, resource: RESOURCE, status }));
+                self.step(Input::Message(Message::Denied {
+                    request,
+                    resource: RESOURCE,
+                    status,
+                    first_common: None,
+                }));
             }
             self.step(Input::Shrink { count: usize::MAX });
             if self.stripe.is_idle() {

@@ -24,6 +24,7 @@ pub(crate) fn reply_to(message: &Message) -> Option<RequestId> {
         | Message::Revoke { .. }
         | Message::RevokeAck { .. }
         | Message::Convert { .. }
+        | Message::Narrow { .. }
         | Message::Release { .. }
         | Message::GlimpseAsk { .. }
         | Message::GlimpseTell { .. }

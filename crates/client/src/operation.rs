@@ -2,6 +2,7 @@
 
 use crate::client::ClientInner;
 use crate::error::FsError;
+use crate::foresight::Foresight;
 use crate::range_lock::RangeGuard;
 use crate::session::Session;
 use crate::shared::FileShared;
@@ -9,15 +10,25 @@ use crate::statistics::add;
 use crate::stripe::{Answer, Inner, Outbox, Stripe, local, to_eof};
 use ccpfs_cached_stripe::{Input, PUT_OFF_MAX, Settings};
 use ccpfs_dlm::client::{self as dlm, Intent, least_restrictive};
-use ccpfs_types::{Extent, Layout, LockMode, OperationId, Region};
+use ccpfs_region::Region;
+use ccpfs_types::{Extent, Layout, LockMode, OperationId, Terms};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
 /// What an operation needs locked.
-pub(crate) struct Wish {
+pub(crate) struct Wish<'w> {
     pub(crate) intent: Intent,
     /// Bytes of the file.
     pub(crate) extent: Extent,
+    /// Who may know what will be wanted next; if nobody does, all that follows.
+    pub(crate) foresight: Option<&'w Foresight>,
+}
+
+impl Wish<'_> {
+    /// A wish of somebody who does not look ahead.
+    pub(crate) fn new(intent: Intent, extent: Extent) -> Wish<'static> {
+        Wish { intent, extent, foresight: None }
+    }
 }
 
 /// An operation that holds its locks. Must be ended by [`Operation::finish`], or by finishing each stripe.
@@ -92,7 +103,7 @@ pub(crate) fn begin<'a>(
     client: &ClientInner,
     file: &'a FileShared,
     turn: &mut RangeGuard<'_>,
-    wish: &Wish,
+    wish: &Wish<'_>,
 ) -> Result<Operation<'a>, FsError> {
     let operation = lock(client, file, wish)?;
     turn.run();
@@ -104,7 +115,7 @@ pub(crate) fn begin<'a>(
 pub(crate) fn lock<'a>(
     client: &ClientInner,
     file: &'a FileShared,
-    wish: &Wish,
+    wish: &Wish<'_>,
 ) -> Result<Operation<'a>, FsError> {
     let layout = file.stub.layout;
     let parts: Vec<(u32, Extent)> = layout.stripe_hulls(wish.extent).collect();
@@ -116,7 +127,7 @@ pub(crate) fn lock<'a>(
     for (index, extent) in parts {
         let stripe = &file.stripes[index as usize];
         let required = if client.config.lock_whole { Extent::WHOLE } else { extent };
-        match acquire(client, stripe, mode, required) {
+        match acquire(client, (stripe, layout), mode, required, wish.foresight) {
             Ok(id) => operation.held.push((stripe, id)),
             Err(error) => {
                 operation.finish(client);
@@ -130,21 +141,26 @@ pub(crate) fn lock<'a>(
 /// Begins the use of one lock; the stripe's mutex is free while waiting.
 fn acquire(
     client: &ClientInner,
-    stripe: &Arc<Stripe>,
+    (stripe, layout): (&Arc<Stripe>, Layout),
     mode: LockMode,
     extent: Extent,
+    foresight: Option<&Foresight>,
 ) -> Result<OperationId, FsError> {
     let operation = client.operation();
     let mut out = Outbox::default();
     let mut inner = with_locks(client, stripe)?;
     let required = Region::from(extent);
+    let desired = foresight
+        .filter(|foresight| foresight.is_sure() && !inner.cached().covers(mode, &required))
+        .and_then(|foresight| foresight.desired(layout, stripe.resource.stripe, extent))
+        .unwrap_or_else(|| to_eof(extent));
     let input = Input::Acquire {
         operation,
         mode,
         required,
-        desired: to_eof(extent),
+        desired,
         request: client.request(),
-        try_only: false,
+        terms: Terms::WAIT,
     };
     inner.step(stripe, client, input, &mut out);
     if let Some(Answer::Lock(answer)) = inner.take_answer(operation) {

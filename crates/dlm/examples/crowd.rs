@@ -3,7 +3,8 @@
 //! `cargo run --release -p ccpfs-dlm --example crowd -- [CLIENTS] [REQUESTS PER CLIENT]`
 
 use ccpfs_dlm::server::{Effect, Input, Origin, Resource};
-use ccpfs_types::{ClientId, Extent, LockId, LockMode, LockState, Policy, Region, RequestId, Sn};
+use ccpfs_region::Region;
+use ccpfs_types::{ClientId, Extent, LockId, LockMode, LockState, Policy, RequestId, Sn, Terms};
 use ccpfs_wire::GrantedLock;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -113,7 +114,7 @@ impl World {
             mode,
             required: Region::from(required),
             desired: Region::from(desired),
-            try_only: false,
+            terms: Terms::WAIT,
         });
     }
 
@@ -159,7 +160,7 @@ impl World {
         for effect in out {
             match effect {
                 Effect::Grant { to, granted, .. } => self.granted(to, &granted),
-                Effect::Revoke { to, lock, wanted } => self.revoked(to, lock, wanted),
+                Effect::Revoke { to, lock, wanted, region: _ } => self.revoked(to, lock, wanted),
                 Effect::Deny { .. } => self.served += 1,
                 Effect::Arm { .. } | Effect::Disarm { .. } => {}
             }

@@ -3,7 +3,8 @@
 //! `cargo run --release -p ccpfs-dlm --example lock_hit`
 
 use ccpfs_dlm::client::{Effect, Input, Locks, Settings};
-use ccpfs_types::{Extent, LockId, LockMode, LockState, OperationId, Policy, Region, RequestId, Sn};
+use ccpfs_region::Region;
+use ccpfs_types::{Extent, LockId, LockMode, LockState, OperationId, Policy, RequestId, Sn, Terms};
 use ccpfs_wire::GrantedLock;
 use std::time::Instant;
 
@@ -25,7 +26,7 @@ fn cache(count: u64) -> Locks {
             required: region.clone(),
             desired: region.clone(),
             request,
-            try_only: false,
+            terms: Terms::WAIT,
         };
         locks.step(acquire, &mut out);
         let granted = GrantedLock {
@@ -64,7 +65,7 @@ fn main() {
                     required: region(round * 7919 % count),
                     desired: Region::WHOLE,
                     request: RequestId(1_000_000 + round),
-                    try_only: false,
+                    terms: Terms::WAIT,
                 };
                 locks.step(acquire, &mut out);
                 hits += u64::from(matches!(out.as_slice(), [Effect::Use { .. }]));

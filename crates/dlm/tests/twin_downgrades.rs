@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ccpfs_dlm::client::{Effect, Input, Locks, Settings};
-use ccpfs_types::{Extent, LockId, LockMode, LockState, OperationId, Policy, Region, RequestId, Sn};
+use ccpfs_region::Region;
+use ccpfs_types::{Extent, LockId, LockMode, LockState, OperationId, Policy, RequestId, Sn, Terms};
 use ccpfs_wire::GrantedLock;
 
 /// held, what uses it at the revocation (- nothing, r a reader, w a writer), who waits: what the server hears, in order. `ack X`
@@ -43,7 +44,7 @@ fn hear(policy: Policy, held: LockMode, used: &str, wanted: LockMode) -> Vec<Str
     let needs = if used == "r" { LockMode::Pr } else { held };
     let acquire = |operation, mode| {
         let (required, desired) = (region.clone(), region.clone());
-        Input::Acquire { operation, mode, required, desired, request, try_only: false }
+        Input::Acquire { operation, mode, required, desired, request, terms: Terms::WAIT }
     };
     locks.step(acquire(operation, held), &mut out);
     let granted = GrantedLock {

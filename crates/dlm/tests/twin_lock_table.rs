@@ -8,7 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ccpfs_dlm::server::{Effect, Input, Origin, Resource};
-use ccpfs_types::{ClientId, Expansion, Extent, LockId, LockMode, LockState, Policy, Region, RequestId, Sn};
+use ccpfs_types::{ClientId, Expansion, Extent, LockId, LockMode, LockState, Policy, RequestId, Sn, Terms};
 use ccpfs_wire::GrantedLock;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -250,7 +250,7 @@ impl Twin {
         let inherited = self.locks.iter().filter(|l| own.contains(&l.id)).filter_map(|l| l.lowest_sn).min();
         self.locks.retain(|lock| !own.contains(&lock.id));
         let mut cells = base.clone();
-        if self.policy.expansion == Expansion::Greedy {
+        if matches!(self.policy.expansion, Expansion::Greedy | Expansion::PastWaiting) {
             while cells.end < request.desired.end.max(base.end) && self.is_free(cells.end, mode) {
                 cells.end += 1;
             }
@@ -287,10 +287,11 @@ impl Twin {
         });
     }
 
-    /// Whether nobody has, and nobody waits for, a cell in a mode that conflicts.
+    /// Whether nobody has, and nobody waits for (if that counts), a cell in a mode that conflicts.
     fn is_free(&self, cell: u64, mode: LockMode) -> bool {
+        let waits = |r: &Request| r.required.contains(&cell) && !compatible(mode, r.mode, false);
         !self.locks.iter().any(|lock| lock.cells.contains(&cell) && self.conflicts(mode, lock))
-            && !self.waiting.iter().any(|r| r.required.contains(&cell) && !compatible(mode, r.mode, false))
+            && (self.policy.expansion == Expansion::PastWaiting || !self.waiting.iter().any(waits))
     }
 
     fn enqueue(&mut self, request: Request, try_only: bool, told: &mut Vec<Told>) {
@@ -355,7 +356,7 @@ impl World {
         match effect {
             Effect::Grant { to, request, granted } => {
                 let GrantedLock { lock, mode, region, sn, state, replaces, early } = granted;
-                let Region::Extent(extent) = region;
+                let extent = region.as_extent().unwrap();
                 assert!(extent.start() % self.unit == 0, "{extent}");
                 Some(Told::Granted {
                     to: to.0,
@@ -370,8 +371,12 @@ impl World {
                     replaces: replaces.into_iter().map(|lock| lock.0).collect(),
                 })
             }
-            Effect::Deny { to, request, errno } => Some(Told::Denied { to: to.0, request: request.0, errno }),
-            Effect::Revoke { to, lock, wanted } => Some(Told::Asked { lock: lock.0, to: to.0, wanted }),
+            Effect::Deny { to, request, errno, first_common: _ } => {
+                Some(Told::Denied { to: to.0, request: request.0, errno })
+            }
+            Effect::Revoke { to, lock, wanted, region: _ } => {
+                Some(Told::Asked { lock: lock.0, to: to.0, wanted })
+            }
             Effect::Arm { lock, holder: _ } => {
                 assert!(self.running.insert(lock.0), "a clock is started once");
                 None
@@ -469,7 +474,7 @@ impl World {
             mode,
             required: required.into(),
             desired: desired.into(),
-            try_only: wish.try_only,
+            terms: Terms { try_only: wish.try_only, ..Terms::WAIT },
         };
         self.compare(input, told);
     }
@@ -577,6 +582,13 @@ proptest! {
     #[test]
     fn the_lock_table_agrees_with_lists_where_ranges_are_exact(history in prop::collection::vec(events(), 1..80)) {
         play(Policy { expansion: Expansion::Exact, ..Policy::SEQDLM }, &history);
+    }
+
+    #[test]
+    fn the_lock_table_agrees_with_lists_where_growth_goes_past_those_who_wait(
+        history in prop::collection::vec(events(), 1..80),
+    ) {
+        play(Policy { expansion: Expansion::PastWaiting, ..Policy::SEQDLM }, &history);
     }
 
     #[test]

@@ -5,9 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ccpfs_dlm::{client, server};
-use ccpfs_types::{
-    ClientId, Extent, LockId, LockMode, LockState, OperationId, Policy, Region, RequestId, Sn,
-};
+use ccpfs_region::Region;
+use ccpfs_types::{ClientId, Extent, LockId, LockMode, LockState, OperationId, Policy, RequestId, Sn, Terms};
 use ccpfs_wire::GrantedLock;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -99,14 +98,14 @@ impl World {
                     c.wanted.remove(&operation).expect("refused once");
                 }
                 client::Effect::Wanted { operation } => panic!("{operation} did not ask for this"),
-                client::Effect::Enqueue { request, mode, required, desired, try_only } => {
+                client::Effect::Enqueue { request, mode, required, desired, terms } => {
                     c.up[0].push_back(server::Input::Enqueue {
                         from,
                         request,
                         mode,
                         required,
                         desired,
-                        try_only,
+                        terms,
                     });
                 }
                 client::Effect::RevokeAck { lock, mode } => {
@@ -141,12 +140,12 @@ impl World {
                     let to = usize::try_from(to.0 - 1).unwrap();
                     self.clients[to].down[0].push_back(ToClient::Granted(request, granted));
                 }
-                server::Effect::Deny { to, request, errno } => {
+                server::Effect::Deny { to, request, errno, .. } => {
                     let to = usize::try_from(to.0 - 1).unwrap();
                     // Delivered at once: a refusal changes no lock.
                     self.client_step(to, client::Input::Denied { request, errno });
                 }
-                server::Effect::Revoke { to, lock, wanted } => {
+                server::Effect::Revoke { to, lock, wanted, region: _ } => {
                     let to = usize::try_from(to.0 - 1).unwrap();
                     self.clients[to].down[1].push_back(ToClient::Revoked(lock, wanted));
                 }
@@ -169,7 +168,7 @@ impl World {
                         let both_nbw = x.mode == LockMode::Nbw && y.mode == LockMode::Nbw;
                         let fine = both_nbw
                             || x.mode.compatible(y.mode, LockState::Granted)
-                            || !x.region.overlaps(&y.region);
+                            || !x.region.may_overlap(&y.region);
                         let upgraded = self.modes[&x.lock] != x.mode || self.modes[&y.lock] != y.mode;
                         let weak = matches!(
                             (x.mode, y.mode),
@@ -200,11 +199,8 @@ impl World {
         let desired = if self.random.below(3) == 0 { required.clone() } else { Extent::to_eof(start).into() };
         let (operation, request) = (OperationId(self.next), RequestId(self.next));
         self.clients[who].wanted.insert(operation, (mode, required.clone()));
-        let try_only = self.random.below(10) == 0;
-        self.client_step(
-            who,
-            client::Input::Acquire { operation, mode, required, desired, request, try_only },
-        );
+        let terms = Terms { try_only: self.random.below(10) == 0, ..Terms::WAIT };
+        self.client_step(who, client::Input::Acquire { operation, mode, required, desired, request, terms });
     }
 
     /// One random thing happens; false if nothing can.

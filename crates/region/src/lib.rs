@@ -30,6 +30,7 @@
 #![forbid(unsafe_code)]
 extern crate alloc;
 
+mod asked;
 mod clip;
 mod common;
 mod datatype;
@@ -57,4 +58,8 @@ pub const PARTS_MAX: usize = 1 << 16;
 /// Most steps that are spent to see whether any two sections of a new region overlap: some for each pair of [`SECTIONS_MAX`].
 pub const EFFORT_MAX: u64 = 1 << 16;
 
+/// Most steps that a lock manager spends to see whether two regions share a byte: some for each pair of [`SECTIONS_MAX`].
+pub const STEPS_MAX: u64 = 1 << 15;
+
+const _: () = assert!(STEPS_MAX >= 2 * (SECTIONS_MAX * SECTIONS_MAX) as u64);
 const _: () = assert!(EFFORT_MAX >= 4 * (SECTIONS_MAX * SECTIONS_MAX) as u64);

@@ -57,8 +57,28 @@ impl Region {
     /// [`RegionError::TooHard`] if that is too hard to see (extents alone may overlap); [`RegionError::TooMany`] if more than [`SECTIONS_MAX`]
     /// are left after those that go on with each other were joined.
     pub fn from_sections(sections: Vec<Section>) -> Result<Region, RegionError> {
+        let (region, disjoint) = Region::from_any(sections)?;
+        if disjoint { Ok(region) } else { Err(RegionError::TooHard) }
+    }
+
+    /// As [`Region::from_sections`], for sections that are said to be those of a region: they are believed to be disjoint if that is too
+    /// hard to see.
+    ///
+    /// # Errors
+    /// Those of [`Region::from_sections`] but for [`RegionError::TooHard`]; [`RegionError::NotNormal`] if `sections` are not
+    /// [`Region::sections`] of the region.
+    pub fn from_normal_form(sections: Vec<Section>) -> Result<Region, RegionError> {
+        if sections.len() > SECTIONS_MAX {
+            return Err(RegionError::TooMany);
+        }
+        let (region, _) = Region::from_any(sections.clone())?;
+        if region.sections().eq(sections) { Ok(region) } else { Err(RegionError::NotNormal) }
+    }
+
+    /// The region, and whether its sections are disjoint for sure.
+    fn from_any(sections: Vec<Section>) -> Result<(Region, bool), RegionError> {
         let region = Region::of(sections).ok_or(RegionError::Empty)?;
-        let Form::Sections(sections) = &region.0 else { return Ok(region) };
+        let Form::Sections(sections) = &region.0 else { return Ok((region, true)) };
         if sections.len() > SECTIONS_MAX {
             return Err(RegionError::TooMany);
         }
@@ -68,11 +88,11 @@ impl Region {
                 match search(section.view(), other.view(), &mut effort) {
                     Ok(None) => {}
                     Ok(Some(_)) => return Err(RegionError::Overlapping),
-                    Err(TooHard) => return Err(RegionError::TooHard),
+                    Err(TooHard) => return Ok((region, false)),
                 }
             }
         }
-        Ok(region)
+        Ok((region, true))
     }
 
     /// The bytes `local` of `stripe`, given in the stripe's offsets, in the offsets of the file: at most three sections. An end
@@ -119,6 +139,7 @@ impl Region {
 
     /// The extent, if the region is one.
     #[must_use]
+    #[inline]
     pub fn as_extent(&self) -> Option<Extent> {
         match &self.0 {
             Form::Extent(extent) => Some(*extent),
@@ -138,6 +159,7 @@ impl Region {
 
     /// The smallest extent that holds the region; if a section is unbounded it reaches to [`Extent::EOF`].
     #[must_use]
+    #[inline]
     pub fn bounds(&self) -> Extent {
         match &self.0 {
             Form::Extent(extent) => *extent,
@@ -160,9 +182,14 @@ impl Region {
     /// some of them together hold a section of `other`; an extent of `other` is found even so, unless more than
     /// [`SECTIONS_MAX`] pieces make it up.
     #[must_use]
+    #[inline]
     pub fn contains_region(&self, other: &Region) -> bool {
         self.bounds().contains(other.bounds())
-            && other.sections().all(|section| self.contains_section(&section))
+            && (self.as_extent().is_some() || self.contains_sections(other))
+    }
+
+    fn contains_sections(&self, other: &Region) -> bool {
+        other.sections().all(|section| self.contains_section(&section))
     }
 
     fn contains_section(&self, section: &Section) -> bool {

@@ -25,6 +25,8 @@ pub enum RegionError {
     TooMany,
     /// It would take more than [`EFFORT_MAX`](crate::EFFORT_MAX) steps to find out whether the pieces overlap.
     TooHard,
+    /// It is not in the form that a region has.
+    NotNormal,
 }
 
 impl fmt::Display for RegionError {
@@ -36,6 +38,7 @@ impl fmt::Display for RegionError {
             RegionError::TooDeep => "a section has too many levels",
             RegionError::TooMany => "a region has too many sections",
             RegionError::TooHard => "it is too hard to see whether the pieces of a region overlap",
+            RegionError::NotNormal => "the sections of a region are not in normal form",
         })
     }
 }

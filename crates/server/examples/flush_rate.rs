@@ -6,9 +6,10 @@
 
 use ccpfs_config::ServerConfig;
 use ccpfs_device::{Device, FileDevice};
+use ccpfs_region::Region;
 use ccpfs_server::{ShardStorage, start_on};
 use ccpfs_transport::{Address, Connection, FrameSink, Wait, connect};
-use ccpfs_types::{ClientId, Extent, FileId, LockMode, Region, RequestId, ResourceId, Sn};
+use ccpfs_types::{ClientId, Extent, FileId, LockMode, RequestId, ResourceId, Sn, Terms};
 use ccpfs_wire::version::PROTOCOL_VERSION;
 use ccpfs_wire::{Channel, Message, Status, WritePiece, decode_batch, encode_into};
 use std::io::{IoSlice, IoSliceMut};
@@ -72,7 +73,7 @@ fn client(address: &Address, rank: u64, clients: u64, piece_bytes: u64, under_wa
         mode: LockMode::Nbw,
         required: region.clone(),
         desired: region,
-        try_only: false,
+        terms: Terms::WAIT,
     };
     send(&*lines[0], &request, &[]);
     lines[0].receive(Wait::Forever, &mut answers).unwrap();

@@ -5,9 +5,10 @@
 
 use ccpfs_config::ServerConfig;
 use ccpfs_device::MemoryDevice;
+use ccpfs_region::Region;
 use ccpfs_server::{ShardStorage, start_on};
 use ccpfs_transport::{Address, FrameSink, Wait, connect};
-use ccpfs_types::{ClientId, Extent, FileId, LockMode, Region, RequestId, ResourceId};
+use ccpfs_types::{ClientId, Extent, FileId, LockMode, RequestId, ResourceId, Terms};
 use ccpfs_wire::version::PROTOCOL_VERSION;
 use ccpfs_wire::{Channel, LockRef, Message, decode_batch, encode_into};
 use std::io::IoSliceMut;
@@ -63,7 +64,7 @@ fn client(address: &Address, number: u64, under_way: u64, until: Instant) -> u64
                 mode: LockMode::Nbw,
                 required: region.clone(),
                 desired: region,
-                try_only: false,
+                terms: Terms::WAIT,
             };
             encode_into(&request, &mut batch);
             asked += 1;

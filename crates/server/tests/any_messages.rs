@@ -3,7 +3,8 @@
 
 mod support;
 
-use ccpfs_types::{Extent, LockId, LockMode, Region, RequestId, ResourceId, Sn};
+use ccpfs_region::Region;
+use ccpfs_types::{Extent, LockId, LockMode, RequestId, ResourceId, Sn, Terms};
 use ccpfs_wire::{LockRef, Message, Status, WritePiece};
 use support::{Client, config, extent, resource, serve};
 
@@ -72,7 +73,8 @@ impl Random {
             151 => Message::Ping { request },
             _ => {
                 let (mode, try_only) = (self.mode(), self.below(3) == 0);
-                Message::Enqueue { request, resource, mode, required, desired, try_only }
+                let terms = Terms { try_only, ..Terms::WAIT };
+                Message::Enqueue { request, resource, mode, required, desired, terms }
             }
         }
     }

@@ -85,14 +85,14 @@ fn a_client_without_callback_connection_cannot_keep_others_waiting() {
     let a = Line::hello(address, ClientId(500 + unique()), Channel::Control, PROTOCOL_VERSION);
     let id = resource();
     assert!(matches!(a.receive(), Message::Welcome { .. }));
-    let whole = ccpfs_types::Region::WHOLE;
+    let whole = ccpfs_region::Region::WHOLE;
     a.send(&Message::Enqueue {
         request: RequestId(1),
         resource: id,
         mode: LockMode::Pw,
         required: whole.clone(),
         desired: whole,
-        try_only: false,
+        terms: ccpfs_types::Terms::WAIT,
     });
     assert!(matches!(a.receive(), Message::Grant { .. }));
     Client::connect(address).lock(id, LockMode::Pw, Extent::WHOLE);

@@ -184,9 +184,15 @@ fn a_removed_file_is_gone_for_everybody() {
     a.revoked(lock.lock);
     assert_eq!(a.destroy(id), Status::Ok);
     let stale = Status::Errno(116);
-    assert_eq!(b.control.receive(), Message::Denied { request: waiting, resource: id, status: stale });
+    assert_eq!(
+        b.control.receive(),
+        Message::Denied { request: waiting, resource: id, status: stale, first_common: None }
+    );
     let late = b.enqueue(id, LockMode::Pr, Extent::WHOLE);
-    assert_eq!(b.control.receive(), Message::Denied { request: late, resource: id, status: stale });
+    assert_eq!(
+        b.control.receive(),
+        Message::Denied { request: late, resource: id, status: stale, first_common: None }
+    );
     assert_eq!(a.flush(id, 0, b"late", lock.sn), stale);
     assert_eq!(a.read(id, extent(0, 4)).0, stale);
     assert_eq!(a.truncate(id, 0, lock.sn), stale);

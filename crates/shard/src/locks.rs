@@ -13,7 +13,8 @@ use crate::services::{Todo, Turn};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use ccpfs_dlm::server::{Effect, Input, Origin, Resource};
-use ccpfs_types::{ClientId, Extent, LockId, LockMode, LockState, Policy, Region, RequestId, ResourceId, Sn};
+use ccpfs_region::Region;
+use ccpfs_types::{ClientId, Extent, LockId, LockMode, LockState, Policy, RequestId, ResourceId, Sn, Terms};
 use ccpfs_wire::{Channel, Message, Status};
 
 /// Destroyed stripes that are remembered, so that latecomers hear that the file is gone.
@@ -52,6 +53,7 @@ impl LockTable {
             Input::Enqueue { .. } => true,
             Input::RevokeAck { .. }
             | Input::Convert { .. }
+            | Input::Narrow { .. }
             | Input::Release { .. }
             | Input::Evict { .. }
             | Input::Destroy => false,
@@ -80,7 +82,7 @@ impl LockTable {
         if let Input::Enqueue { from, request, .. } = &request
             && self.destroyed.contains(&id)
         {
-            self.deny(id, *from, *request, ESTALE, turn);
+            self.deny(id, *from, *request, (ESTALE, None), turn);
             return;
         }
         self.step(id, request, turn);
@@ -115,7 +117,7 @@ impl LockTable {
             mode: LockMode::Pr,
             required: Region::WHOLE,
             desired: Region::WHOLE,
-            try_only: false,
+            terms: Terms::WAIT,
         };
         self.step(id, input, turn);
     }
@@ -170,11 +172,13 @@ impl LockTable {
                 turn.send(to, Channel::Control, Message::Grant { request, resource: id, granted });
             }
             Effect::Deny { to: ClientId::SERVER, .. } => turn.todo.push_back(Todo::Refused(id)),
-            Effect::Deny { to, request, errno } => self.deny(id, to, request, errno, turn),
-            Effect::Revoke { to, lock, wanted } => {
+            Effect::Deny { to, request, errno, first_common } => {
+                self.deny(id, to, request, (errno, first_common), turn);
+            }
+            Effect::Revoke { to, lock, wanted, region } => {
                 self.counters.revocations += 1;
                 if to != ClientId::SERVER {
-                    turn.ask(to, Message::Revoke { resource: id, lock, wanted });
+                    turn.ask(to, Message::Revoke { resource: id, lock, wanted, region });
                 }
             }
             Effect::Arm { lock, holder } => {
@@ -184,9 +188,16 @@ impl LockTable {
         }
     }
 
-    fn deny(&mut self, id: ResourceId, to: ClientId, request: RequestId, errno: i32, turn: &mut Turn<'_>) {
+    fn deny(
+        &mut self,
+        id: ResourceId,
+        to: ClientId,
+        request: RequestId,
+        (errno, first_common): (i32, Option<u64>),
+        turn: &mut Turn<'_>,
+    ) {
         self.counters.denials += 1;
-        let message = Message::Denied { request, resource: id, status: Status::Errno(errno) };
+        let message = Message::Denied { request, resource: id, status: Status::Errno(errno), first_common };
         turn.send(to, Channel::Control, message);
     }
 

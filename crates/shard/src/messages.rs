@@ -44,6 +44,7 @@ fn allowed(message: &Message) -> Allowed {
         | Message::Status { .. } => Allowed::On(Channel::Control),
         Message::RevokeAck { .. }
         | Message::Convert { .. }
+        | Message::Narrow { .. }
         | Message::Release { .. }
         | Message::GlimpseTell { .. } => Allowed::On(Channel::Callback),
         Message::Write { .. } => Allowed::On(Channel::Bulk),
@@ -127,8 +128,8 @@ impl Services {
         match message {
             Message::Goodbye {} => turn.part(client, Parting::Goodbye),
             Message::Ping { request } => turn.send(client, channel, Message::Pong { request }),
-            Message::Enqueue { request, resource, mode, required, desired, try_only } => {
-                let input = Input::Enqueue { from: client, request, mode, required, desired, try_only };
+            Message::Enqueue { request, resource, mode, required, desired, terms } => {
+                let input = Input::Enqueue { from: client, request, mode, required, desired, terms };
                 self.locks.enqueue(resource, input, turn);
             }
             Message::RevokeAck { resource, lock, mode } => {
@@ -136,6 +137,9 @@ impl Services {
             }
             Message::Convert { resource, lock, mode } => {
                 self.locks.step(resource, Input::Convert { from: client, lock, mode }, turn);
+            }
+            Message::Narrow { resource, lock, taken } => {
+                self.locks.step(resource, Input::Narrow { from: client, lock, taken }, turn);
             }
             Message::Release { locks } => self.release(client, locks, turn),
             Message::GlimpseTell { glimpse, end, modified_ns, resource } => {

@@ -2,11 +2,12 @@
 //! clients say, the shard stands, lets go of all data, and is empty in the end.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use ccpfs_region::Region;
 use ccpfs_shard::{
     BulkRef, Effect, Input, Measure, OPERATIONS_MAX, Settings, Shard, TaskId, TaskResult, Work, bulk_bytes,
 };
 use ccpfs_types::limits::{BULK_BYTES_MAX, LIST_STRIPES_MAX};
-use ccpfs_types::{ClientId, Extent, FileId, LockId, LockMode, Policy, Region, RequestId, ResourceId, Sn};
+use ccpfs_types::{ClientId, Extent, FileId, LockId, LockMode, Policy, RequestId, ResourceId, Sn, Terms};
 use ccpfs_wire::{Channel, LockRef, Message, WritePiece};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,8 +65,8 @@ impl Random {
         let (channel, message) = match self.below(600) {
             0..150 => {
                 let (required, desired) = (Region::from(self.extent()), Region::from(self.extent()));
-                let try_only = self.below(5) == 0;
-                let enqueue = Message::Enqueue { request, resource, mode, required, desired, try_only };
+                let terms = Terms { try_only: self.below(5) == 0, ..Terms::WAIT };
+                let enqueue = Message::Enqueue { request, resource, mode, required, desired, terms };
                 (Channel::Control, enqueue)
             }
             150..200 => (Channel::Callback, Message::RevokeAck { resource, lock, mode }),

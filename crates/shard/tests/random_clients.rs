@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks for some kinds of messages among all")]
 
+use ccpfs_region::Region;
 use ccpfs_shard::{BulkRef, Effect, Input, Measure, Note, Settings, Shard, TaskId, TaskResult, Work};
-use ccpfs_types::{ClientId, Extent, FileId, LockId, LockMode, Policy, Region, RequestId, ResourceId, Sn};
+use ccpfs_types::{ClientId, Extent, FileId, LockId, LockMode, Policy, RequestId, ResourceId, Sn, Terms};
 use ccpfs_wire::{Channel, LockRef, Message, WritePiece};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -261,8 +262,8 @@ impl World {
         };
         let required = Region::from(required);
         let desired = if self.random.below(2) == 0 { Region::WHOLE } else { required.clone() };
-        let try_only = self.random.below(10) == 0;
-        let message = Message::Enqueue { request, resource, mode, required, desired, try_only };
+        let terms = Terms { try_only: self.random.below(10) == 0, ..Terms::WAIT };
+        let message = Message::Enqueue { request, resource, mode, required, desired, terms };
         self.say(from, Channel::Control, message);
     }
 

@@ -43,6 +43,10 @@ number!(
     OperationId, "op"
 );
 number!(
+    /// A group of clients that have agreed to keep out of each other's way themselves: a number that they choose.
+    GroupId, "group"
+);
+number!(
     /// Sequence number of a lock grant (paper III-A1): orders the writes of one resource.
     Sn, "sn"
 );
@@ -50,6 +54,11 @@ number!(
 impl ClientId {
     /// The server itself, when it takes a lock on its own behalf (to force flushes, DESIGN section 5).
     pub const SERVER: ClientId = ClientId(0);
+}
+
+impl GroupId {
+    /// No group: locks as the table of modes has them.
+    pub const NONE: GroupId = GroupId(0);
 }
 
 impl Sn {

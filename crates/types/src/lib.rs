@@ -1,4 +1,4 @@
-//! The words of ccPFS: extents, regions, lock modes, sequence numbers, identifiers, layouts, policies, limits.
+//! The words of ccPFS: extents, lock modes, sequence numbers, identifiers, layouts, policies, limits.
 //!
 //! *What*: plain values that every other room of the building speaks about.
 //! *Invariants*: an [`Extent`] is never empty; an [`ExtentMap`] holds disjoint extents.
@@ -14,14 +14,14 @@ pub mod id;
 pub mod limits;
 pub mod mode;
 pub mod policy;
-pub mod region;
 pub mod stripe;
+pub mod terms;
 
 pub use extent::Extent;
 pub use extent_index::ExtentIndex;
 pub use extent_map::ExtentMap;
-pub use id::{ClientId, FileId, LockId, OperationId, RequestId, ResourceId, Sn};
+pub use id::{ClientId, FileId, GroupId, LockId, OperationId, RequestId, ResourceId, Sn};
 pub use mode::{LockMode, LockState};
 pub use policy::{Expansion, Policy};
-pub use region::Region;
 pub use stripe::{Layout, Piece};
+pub use terms::{Part, Terms};

@@ -11,6 +11,9 @@ pub enum Expansion {
     Exact,
     /// The end grows as far as nobody conflicts (the paper's default).
     Greedy,
+    /// As [`Expansion::Greedy`], but requests that wait are no limit: they then revoke what was just granted. The paper's
+    /// "largest compatible range" can be read so, and its VPIC-IO test comes out only so; slower for everybody.
+    PastWaiting,
     /// As [`Expansion::Greedy`] in both directions, with Lustre's limit of 32 MiB - 1 under contention and its
     /// alignment (ANCHORS S5).
     Lustre,
@@ -68,7 +71,7 @@ impl Policy {
     pub const LUSTRE: Policy = Policy { expansion: Expansion::Lustre, ..Policy::BASIC };
 
     /// Names of the switches, with how to turn each on or off.
-    pub const SWITCHES: [&'static str; 9] = [
+    pub const SWITCHES: [&'static str; 10] = [
         "write-modes",
         "early-grant",
         "early-revocation",
@@ -76,6 +79,7 @@ impl Policy {
         "downgrading",
         "adaptive-range",
         "expansion",
+        "past-waiting",
         "bytes",
         "page",
     ];
@@ -89,6 +93,7 @@ impl Policy {
             "downgrading" => self.downgrading = on,
             "adaptive-range" => self.adaptive_range = on,
             "expansion" => self.expansion = if on { Expansion::Greedy } else { Expansion::Exact },
+            "past-waiting" => self.expansion = if on { Expansion::PastWaiting } else { Expansion::Greedy },
             "bytes" => self.granularity_bytes = if on { 1 } else { 4096 },
             "page" => self.granularity_bytes = if on { 4096 } else { 1 },
             _ => return false,
@@ -165,6 +170,10 @@ mod tests {
         assert_eq!(
             "seqdlm-with-adaptive-range".parse(),
             Ok(Policy { adaptive_range: true, ..Policy::SEQDLM })
+        );
+        assert_eq!(
+            "seqdlm-past-waiting".parse(),
+            Ok(Policy { expansion: Expansion::PastWaiting, ..Policy::SEQDLM })
         );
         for wrong in ["", "sequel", "seqdlm-", "seqdlm-no-", "basic-early", "seqdlm-no-bytesx"] {
             let parsed = wrong.parse::<Policy>();

@@ -4,7 +4,7 @@ use crate::Message;
 use alloc::string::String;
 use alloc::vec::Vec;
 use ccpfs_types::{
-    ClientId, Expansion, Extent, FileId, LockId, LockMode, LockState, Policy, Region, RequestId, ResourceId,
+    ClientId, Expansion, Extent, FileId, GroupId, LockId, LockMode, LockState, Policy, RequestId, ResourceId,
     Sn,
 };
 use core::fmt;
@@ -63,6 +63,12 @@ impl<'a> Reader<'a> {
         self.bytes.is_empty()
     }
 
+    /// How many bytes are left.
+    #[must_use]
+    pub const fn left(&self) -> usize {
+        self.bytes.len()
+    }
+
     fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let bytes = self.take(N)?;
         bytes.try_into().map_err(|_| DecodeError::Truncated)
@@ -110,7 +116,7 @@ macro_rules! number {
         }
     )*};
 }
-number!(ClientId, LockId, RequestId, Sn);
+number!(ClientId, GroupId, LockId, RequestId, Sn);
 
 impl Field for bool {
     const BYTES_MIN: usize = 1;
@@ -156,24 +162,6 @@ impl Field for Extent {
     fn take(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (start, end) = (u64::take(reader)?, u64::take(reader)?);
         Extent::new(start, end).ok_or(DecodeError::BadValue("extent"))
-    }
-}
-
-impl Field for Region {
-    const BYTES_MIN: usize = 17;
-    fn put(&self, out: &mut Vec<u8>) {
-        match self {
-            Region::Extent(extent) => {
-                out.push(0);
-                extent.put(out);
-            }
-        }
-    }
-    fn take(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        match u8::take(reader)? {
-            0 => Ok(Region::Extent(Extent::take(reader)?)),
-            _ => Err(DecodeError::BadValue("region kind")),
-        }
     }
 }
 
@@ -228,6 +216,7 @@ impl Field for Policy {
             Expansion::Exact => 0,
             Expansion::Greedy => 1,
             Expansion::Lustre => 2,
+            Expansion::PastWaiting => 3,
         });
         self.granularity_bytes.put(out);
     }
@@ -239,6 +228,7 @@ impl Field for Policy {
             0 => Expansion::Exact,
             1 => Expansion::Greedy,
             2 => Expansion::Lustre,
+            3 => Expansion::PastWaiting,
             _ => return Err(DecodeError::BadValue("expansion")),
         };
         let granularity_bytes = u32::take(reader)?;
@@ -281,7 +271,7 @@ impl<T: Field> Field for Vec<T> {
     }
     fn take(reader: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let count = u32::take(reader)? as usize;
-        if count > reader.bytes.len() / T::BYTES_MIN.max(1) {
+        if count > reader.left() / T::BYTES_MIN.max(1) {
             return Err(DecodeError::Truncated);
         }
         let mut items = Vec::with_capacity(count);

@@ -10,6 +10,7 @@ extern crate alloc;
 
 pub mod codec;
 pub mod msg;
+mod range;
 pub mod version;
 
 pub use codec::{DecodeError, decode_batch, encode_into};

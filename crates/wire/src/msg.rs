@@ -7,7 +7,8 @@
 use crate::codec::{DecodeError, Field, Reader};
 use alloc::string::String;
 use alloc::vec::Vec;
-use ccpfs_types::{ClientId, Extent, LockId, LockMode, LockState, Policy, Region, RequestId, ResourceId, Sn};
+use ccpfs_region::Region;
+use ccpfs_types::{ClientId, Extent, LockId, LockMode, LockState, Policy, RequestId, ResourceId, Sn, Terms};
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -226,8 +227,8 @@ messages! {
         required: Region,
         /// What would be welcome; takes in `required`.
         desired: Region,
-        /// Answer [`Message::Denied`] at once instead of waiting.
-        try_only: bool,
+        /// Whether to wait, and for whom.
+        terms: Terms,
     }
     /// Control: the lock is granted.
     11 Grant {
@@ -246,6 +247,8 @@ messages! {
         resource: ResourceId,
         /// EAGAIN for a try-lock in conflict, ESTALE for a destroyed file, EBUSY for too many waiting.
         status: Status,
+        /// EAGAIN: the first byte of what is required that somebody has or waits for.
+        first_common: Option<u64>,
     }
 
     /// Callback, server to client: somebody else wants what this lock covers.
@@ -256,6 +259,8 @@ messages! {
         lock: LockId,
         /// The mode that is waited for.
         wanted: LockMode,
+        /// What is waited for: a holder may keep what it does not touch ([`Message::Narrow`]).
+        region: Region,
     }
     /// Callback, client to server: no new use begins under the lock.
     21 RevokeAck {
@@ -297,6 +302,16 @@ messages! {
         end: u64,
         /// When it was written, nanoseconds since 1970; 0 if unknown.
         modified_ns: i64,
+    }
+    /// Callback, client to server: a GRANTED lock covers nothing of this extent any longer, and nothing was written there that
+    /// the server has not acknowledged. Instead of [`Message::RevokeAck`]: the lock is as if it had not been revoked.
+    26 Narrow {
+        /// The resource.
+        resource: ResourceId,
+        /// The lock.
+        lock: LockId,
+        /// What it does not cover any longer.
+        taken: Extent,
     }
 
     /// Bulk: data, newest wins. The bulk of the frame holds the pieces' bytes one after the other.

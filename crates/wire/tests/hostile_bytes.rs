@@ -1,7 +1,8 @@
 //! Decoding survives anything.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use ccpfs_types::{Extent, FileId, LockId, LockMode, LockState, Policy, Region, RequestId, ResourceId, Sn};
+use ccpfs_region::Region;
+use ccpfs_types::{Extent, FileId, LockId, LockMode, LockState, Policy, RequestId, ResourceId, Sn};
 use ccpfs_wire::{GrantedLock, LockRef, Message, Status, WritePiece, decode_batch, encode_into};
 use proptest::prelude::*;
 

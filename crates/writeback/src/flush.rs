@@ -1,7 +1,9 @@
 //! What to flush, in which order, and who waits for it.
 
+use crate::parts::parts;
 use crate::stripe::{Barrier, BarrierId, Cancel, Canceled, Effect, JobId, State, Stripe, Tag};
 use alloc::vec::Vec;
+use ccpfs_region::Region;
 use ccpfs_types::{Extent, ExtentMap, LockId, Sn};
 use core::ops::Bound;
 
@@ -21,13 +23,26 @@ fn hull(pieces: &[(Extent, Sn)]) -> Option<Extent> {
     Some(pieces.first()?.0.hull(pieces.last()?.0))
 }
 
+impl Cancel {
+    /// Whether the lock covered all of an extent.
+    fn holds(&self, extent: Extent) -> bool {
+        self.region.contains_region(&extent.into())
+    }
+
+    /// Whether the lock covered a byte of an extent.
+    fn has_bytes_in(&self, extent: Extent) -> bool {
+        self.region.overlaps_extent(extent)
+    }
+}
+
 impl Stripe {
     pub(super) fn flush(&mut self, lock: LockId, canceled: Canceled, urgent: bool, out: &mut Vec<Effect>) {
-        let Canceled { extent, sn, release } = canceled;
+        let Canceled { region, sn, release } = &canceled;
+        let (sn, release) = (*sn, *release);
         if release {
-            self.forget_clean(extent, sn, out);
+            self.forget_clean(region, sn, out);
             // What a voluntary flush is sending just now goes for good.
-            self.cache.update(extent, |tag| match tag.state {
+            self.change(region, |tag| match tag.state {
                 State::Flushing if tag.sn <= sn => Some(Tag { state: State::Leaving, ..tag }),
                 State::Flushing | State::Clean | State::Dirty | State::Leaving => Some(tag),
             });
@@ -36,11 +51,12 @@ impl Stripe {
         // A lock that was lowered before may be given back now: only the later counts.
         self.forget_cancel(lock);
         // Nobody else's data or barrier is any nearer to its end by this: a client may have thousands of locks to give back.
-        let Some(data) = self.data_of(extent, sn) else { return self.finish(lock, canceled, out) };
+        let Some(data) = self.data_of(region, sn) else { return self.finish(lock, &canceled, out) };
         // The highest of those that have been there since there were none: nothing is looked through to lower it.
         let highest = if self.cancels.is_empty() { Sn(0) } else { self.newest_canceled };
         self.newest_canceled = highest.max(sn);
-        self.cancels.insert(lock, Cancel { extent, sn, data, release, travels_with: None });
+        let region = canceled.region;
+        self.cancels.insert(lock, Cancel { region, sn, data, release, travels_with: None });
         if urgent {
             self.urgent.insert(lock);
             self.unsent.insert(lock);
@@ -53,10 +69,11 @@ impl Stripe {
         self.cancels.remove(&lock)
     }
 
-    /// The smallest extent around what is dirty or on its way within `extent` with numbers up to `sn`.
-    fn data_of(&self, extent: Extent, sn: Sn) -> Option<Extent> {
+    /// The smallest extent around what is dirty or on its way of `region` with numbers up to `sn`.
+    fn data_of(&self, region: &Region, sn: Sn) -> Option<Extent> {
         let own = |map: &ExtentMap<Sn>| {
-            let mut parts = map.within(extent).filter(|(_, number)| *number <= sn).map(|(part, _)| part);
+            let parts = parts(map, region, Extent::WHOLE);
+            let mut parts = parts.filter(|(_, number)| *number <= sn).map(|(part, _)| part);
             let first = parts.next()?;
             Some(parts.last().map_or(first, |last| first.hull(last)))
         };
@@ -69,7 +86,7 @@ impl Stripe {
     /// Bytes were written that may belong to a lock that is canceled already: one that is lowered may still be in use.
     pub(super) fn note_late(&mut self, extent: Extent, sn: Sn) {
         for (lock, cancel) in self.cancels.iter_mut().filter(|(_, cancel)| sn <= cancel.sn) {
-            if let Some(part) = extent.intersection(cancel.extent) {
+            if let Some(part) = cancel.region.in_extent(extent).map(|part| part.bounds()) {
                 cancel.data = cancel.data.hull(part);
                 if self.urgent.contains(lock) {
                     self.unsent.insert(*lock);
@@ -81,8 +98,7 @@ impl Stripe {
     /// Whether a canceled lock waits for dirty data that could be sent now.
     pub(super) fn has_urgent(&self) -> bool {
         self.unsent.iter().filter_map(|lock| self.cancels.get(lock)).any(|cancel| {
-            self.dirty
-                .within(cancel.data)
+            parts(&self.dirty, &cancel.region, cancel.data)
                 .any(|(part, sn)| sn <= cancel.sn && !self.in_flight.gaps(part).is_empty())
         })
     }
@@ -100,7 +116,7 @@ impl Stripe {
         self.collect_urgent(&mut room, pieces_max, &mut pieces);
         let urgent = !pieces.is_empty();
         if !urgent && !urgent_only && !self.stalled {
-            self.collect(Extent::WHOLE, Sn(u64::MAX), &mut room, pieces_max, &mut pieces);
+            self.collect(&Region::WHOLE, Extent::WHOLE, Sn(u64::MAX), &mut room, pieces_max, &mut pieces);
         }
         if pieces.is_empty() {
             return;
@@ -115,8 +131,7 @@ impl Stripe {
             joined
         });
         for (extent, sn) in &pieces {
-            let leaving =
-                self.cancels.values().any(|c| c.release && *sn <= c.sn && c.extent.contains(*extent));
+            let leaving = self.cancels.values().any(|c| c.release && *sn <= c.sn && c.holds(*extent));
             let state = if leaving { State::Leaving } else { State::Flushing };
             self.cache.insert(*extent, Tag { sn: *sn, state });
             self.in_flight.insert(*extent, *sn);
@@ -135,9 +150,9 @@ impl Stripe {
             && let Some(lock) = self.unsent.range((from, Bound::Unbounded)).next().copied()
         {
             from = Bound::Excluded(lock);
-            let Some(Cancel { data, sn, .. }) = self.cancels.get(&lock).cloned() else { continue };
-            self.collect(data, sn, room, pieces_max, pieces);
-            if self.dirty.overlapping(data).all(|(_, number)| number > sn) {
+            let Some(Cancel { region, data, sn, .. }) = self.cancels.get(&lock).cloned() else { continue };
+            self.collect(&region, data, sn, room, pieces_max, pieces);
+            if parts(&self.dirty, &region, data).all(|(_, number)| number > sn) {
                 sent.push(lock);
             }
         }
@@ -146,11 +161,12 @@ impl Stripe {
         }
     }
 
-    /// Moves dirty bytes of `within` with numbers up to `sn` from the dirty set to `pieces`, except those that are in
+    /// Moves dirty bytes of `region` and `within` with numbers up to `sn` from the dirty set to `pieces`, except those that are in
     /// flight already (I4).
     //= protocol.md#I4
     fn collect(
         &mut self,
+        region: &Region,
         within: Extent,
         sn: Sn,
         room: &mut u64,
@@ -158,7 +174,7 @@ impl Stripe {
         pieces: &mut Vec<(Extent, Sn)>,
     ) {
         let first = pieces.len();
-        'full: for (part, number) in self.dirty.within(within) {
+        'full: for (part, number) in parts(&self.dirty, region, within) {
             if number > sn {
                 continue;
             }
@@ -183,10 +199,11 @@ impl Stripe {
             .cancels
             .iter()
             .filter(|(_, c)| c.release && c.travels_with.is_none() && c.data.overlaps(hull))
-            .filter(|(_, c)| self.dirty.overlapping(c.data).all(|(_, sn)| sn > c.sn))
+            .filter(|(_, c)| parts(&self.dirty, &c.region, c.data).all(|(_, sn)| sn > c.sn))
             .filter(|(_, c)| {
                 let ours = |part: Extent| pieces.iter().any(|(piece, _)| piece.contains(part));
-                let mut flying = self.in_flight.within(c.data).filter(|(_, sn)| *sn <= c.sn).peekable();
+                let mut flying =
+                    parts(&self.in_flight, &c.region, c.data).filter(|(_, sn)| *sn <= c.sn).peekable();
                 flying.peek().is_some() && flying.all(|(part, _)| ours(part))
             })
             .map(|(lock, _)| *lock)
@@ -255,7 +272,7 @@ impl Stripe {
             self.cache.insert(part, Tag { sn, state: State::Dirty });
             self.dirty.insert(part, sn);
             self.stalled = true;
-            for (lock, cancel) in self.cancels.iter().filter(|(_, c)| sn <= c.sn && c.extent.overlaps(part)) {
+            for (lock, cancel) in self.cancels.iter().filter(|(_, c)| sn <= c.sn && c.has_bytes_in(part)) {
                 // A lock that is lowered waits for its readers to end, and then goes with its data: no flush after the other.
                 if !cancel.release {
                     self.urgent.remove(lock);
@@ -291,15 +308,15 @@ impl Stripe {
     fn is_quiet(&self, cancel: &Cancel) -> bool {
         cancel.travels_with.is_none()
             // What is on its way is older, and found first: where locks overlap there may be many of both.
-            && self.in_flight.overlapping(cancel.data).all(|(_, sn)| sn > cancel.sn)
-            && self.dirty.overlapping(cancel.data).all(|(_, sn)| sn > cancel.sn)
+            && parts(&self.in_flight, &cancel.region, cancel.data).all(|(_, sn)| sn > cancel.sn)
+            && parts(&self.dirty, &cancel.region, cancel.data).all(|(_, sn)| sn > cancel.sn)
     }
 
     /// Reports a lock that has nothing left to wait for.
-    fn finish(&mut self, lock: LockId, canceled: Canceled, out: &mut Vec<Effect>) {
+    fn finish(&mut self, lock: LockId, canceled: &Canceled, out: &mut Vec<Effect>) {
         if canceled.release {
             // What was cleaned since the cancel began.
-            self.forget_clean(canceled.extent, canceled.sn, out);
+            self.forget_clean(&canceled.region, canceled.sn, out);
         }
         out.push(Effect::Flushed { lock, released: false });
     }
@@ -310,8 +327,8 @@ impl Stripe {
         let quiet = near.filter(|(_, cancel)| self.is_quiet(cancel));
         let done: Vec<LockId> = quiet.map(|(lock, _)| *lock).collect();
         for lock in done {
-            let Cancel { extent, sn, release, .. } = self.forget_cancel(lock).expect("just found");
-            self.finish(lock, Canceled { extent, sn, release }, out);
+            let Cancel { region, sn, release, .. } = self.forget_cancel(lock).expect("just found");
+            self.finish(lock, &Canceled { region, sn, release }, out);
         }
         // A barrier with an error does not wait for data that nobody tries to send.
         let stalled = self.stalled;

@@ -11,6 +11,7 @@ extern crate alloc;
 
 mod budget;
 mod flush;
+mod parts;
 mod stripe;
 #[cfg(test)]
 mod tests;

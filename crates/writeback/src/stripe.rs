@@ -1,7 +1,9 @@
 //! The state of one cached stripe and everything that can happen to it.
 
+use crate::parts::parts;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use ccpfs_region::Region;
 use ccpfs_types::{Extent, ExtentMap, LockId, Sn};
 
 /// A flush under way, numbered by the client, rising.
@@ -34,7 +36,7 @@ pub enum Input {
         /// The lock.
         lock: LockId,
         /// What it covers.
-        extent: Extent,
+        region: Region,
         /// Its number: what has a higher one belongs to others.
         sn: Sn,
         /// Whether the lock goes: then clean data up to `sn` are forgotten.
@@ -82,7 +84,7 @@ pub enum Input {
     /// A lock without data of its own goes: forget clean bytes with numbers up to its own.
     Forget {
         /// What the lock covered.
-        extent: Extent,
+        region: Region,
         /// Its number.
         sn: Sn,
     },
@@ -171,9 +173,9 @@ pub(super) struct Tag {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Cancel {
     /// What the lock covered.
-    pub(super) extent: Extent,
+    pub(super) region: Region,
     pub(super) sn: Sn,
-    /// The smallest extent around its data, dirty or on their way, when it was canceled or since. What lies beyond in `extent` is
+    /// The smallest extent around its data, dirty or on their way, when it was canceled or since. What lies beyond in `region` is
     /// newer: a lock may have covered all of a file of which others of this client hold thousands of pieces by now.
     pub(super) data: Extent,
     pub(super) release: bool,
@@ -182,9 +184,8 @@ pub(super) struct Cancel {
 }
 
 /// A lock that is canceled just now.
-#[derive(Clone, Copy)]
 pub(super) struct Canceled {
-    pub(super) extent: Extent,
+    pub(super) region: Region,
     pub(super) sn: Sn,
     pub(super) release: bool,
 }
@@ -244,8 +245,8 @@ impl Stripe {
                     self.cache.insert(gap, Tag { sn, state: State::Clean });
                 }
             }
-            Input::Flush { lock, extent, sn, release, urgent } => {
-                self.flush(lock, Canceled { extent, sn, release }, urgent, out);
+            Input::Flush { lock, region, sn, release, urgent } => {
+                self.flush(lock, Canceled { region, sn, release }, urgent, out);
             }
             Input::Hurry { lock } => {
                 if self.cancels.contains_key(&lock) {
@@ -259,8 +260,8 @@ impl Stripe {
             Input::Acknowledged { job, errno } => self.acknowledged(job, errno, out),
             Input::Barrier { barrier, next_job } => self.set_barrier(barrier, next_job, out),
             Input::Retry => self.stalled = false,
-            Input::Reclaim { extent } => self.forget_clean(extent, Sn(u64::MAX), out),
-            Input::Forget { extent, sn } => self.forget_clean(extent, sn, out),
+            Input::Reclaim { extent } => self.forget_clean(&extent.into(), Sn(u64::MAX), out),
+            Input::Forget { region, sn } => self.forget_clean(&region, sn, out),
             Input::Truncated { length } => self.truncated(length, out),
             Input::Lost => self.lost(out),
         }
@@ -367,16 +368,36 @@ impl Stripe {
     }
 
     /// Forgets clean bytes with numbers up to `sn`.
-    pub(super) fn forget_clean(&mut self, extent: Extent, sn: Sn, out: &mut Vec<Effect>) {
+    pub(super) fn forget_clean(&mut self, region: &Region, sn: Sn, out: &mut Vec<Effect>) {
         let mut forgotten = false;
-        self.cache.update(extent, |tag| {
+        let forget = |tag: Tag| {
             let keep = tag.state != State::Clean || tag.sn > sn;
             forgotten |= !keep;
             keep.then_some(tag)
-        });
+        };
+        self.change(region, forget);
         if forgotten {
-            out.push(Effect::Forgotten { extent });
+            out.push(Effect::Forgotten { extent: region.bounds() });
         }
+    }
+
+    /// Changes what is cached of a region.
+    pub(super) fn change(&mut self, region: &Region, mut change: impl FnMut(Tag) -> Option<Tag>) {
+        if let Some(extent) = region.as_extent() {
+            return self.cache.update(extent, change);
+        }
+        let found: Vec<(Extent, Tag)> = parts(&self.cache, region, Extent::WHOLE).collect();
+        for (part, _) in found {
+            self.cache.update(part, &mut change);
+        }
+    }
+
+    /// Whether anything of a region that was written under numbers up to `sn` has not been acknowledged.
+    #[must_use]
+    pub fn has_data(&self, region: &Region, sn: Sn) -> bool {
+        let mut unsent = parts(&self.dirty, region, Extent::WHOLE);
+        let mut sent = parts(&self.in_flight, region, Extent::WHOLE);
+        unsent.any(|(_, number)| number <= sn) || sent.any(|(_, number)| number <= sn)
     }
 
     fn truncated(&mut self, length: u64, out: &mut Vec<Effect>) {

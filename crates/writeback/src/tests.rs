@@ -42,7 +42,7 @@ impl Cache {
     fn cancel(&mut self, lock: u64, start: u64, end: u64, sn: u64) -> Vec<Effect> {
         self.step(Input::Flush {
             lock: LockId(lock),
-            extent: e(start, end),
+            region: e(start, end).into(),
             sn: Sn(sn),
             release: true,
             urgent: true,
@@ -108,7 +108,8 @@ fn bytes_in_flight_are_not_sent_again_before_the_answer() {
 
 #[test]
 fn a_flush_that_nobody_waits_for_goes_with_the_next_one_or_when_somebody_does() {
-    let put_off = Input::Flush { lock: LockId(1), extent: e(0, 50), sn: Sn(1), release: true, urgent: false };
+    let put_off =
+        Input::Flush { lock: LockId(1), region: e(0, 50).into(), sn: Sn(1), release: true, urgent: false };
     let urgent = |job| Input::Take { job: JobId(job), bytes_max: 100, pieces_max: 4, urgent_only: true };
     let mut c = cache();
     c.write(0, 50, 1);
@@ -251,7 +252,13 @@ fn regression_a_lock_that_is_lowered_and_then_given_back_is_reported_once() {
     let mut cache = cache();
     cache.write(20, 30, 1);
     let lock = LockId(1);
-    let flush = |extent, release| Input::Flush { lock, extent, sn: Sn(1), release, urgent: true };
+    let flush = |extent: Extent, release| Input::Flush {
+        lock,
+        region: extent.into(),
+        sn: Sn(1),
+        release,
+        urgent: true,
+    };
     assert_eq!(cache.step(flush(e(0, 100), false)), []);
     let Some(Effect::Job { job: number, .. }) = cache.take().pop() else { panic!("a lock waits for it") };
     // It goes while that flush is on its way, and what is left of it has no data: nothing to wait for.
@@ -266,7 +273,7 @@ fn regression_a_failed_flush_of_a_lock_that_is_lowered_is_not_repeated_until_the
     let mut cache = cache();
     cache.write(0, 10, 1);
     let lock = LockId(1);
-    let flush = |release| Input::Flush { lock, extent: e(0, 100), sn: Sn(1), release, urgent: true };
+    let flush = |release| Input::Flush { lock, region: e(0, 100).into(), sn: Sn(1), release, urgent: true };
     assert_eq!(cache.step(flush(false)), []);
     let Some(Effect::Job { job: number, .. }) = cache.take().pop() else { panic!("a lock waits for it") };
     assert_eq!(cache.step(Input::Acknowledged { job: number, errno: Some(28) }), []);

@@ -351,7 +351,7 @@ impl World {
         }
         let Lock { id, extent } = lock;
         self.twin.flush(id, Cancel { extent, sn: id, release, urgent, travels_with: None });
-        let flush = Input::Flush { lock: LockId(id), extent, sn: Sn(id), release, urgent };
+        let flush = Input::Flush { lock: LockId(id), region: extent.into(), sn: Sn(id), release, urgent };
         self.step(flush, Expected::default(), true);
     }
 

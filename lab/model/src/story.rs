@@ -95,14 +95,17 @@ fn frame(frame: &Frame) -> String {
             if g.early { " early" } else { "" },
             if g.replaces.is_empty() { String::new() } else { format!(" replaces {:?}", g.replaces) }
         ),
-        Message::Revoke { resource, lock, wanted } => {
-            format!("Revoke {lock} stripe {} for {wanted}", resource.stripe)
+        Message::Revoke { resource, lock, wanted, region } => {
+            format!("Revoke {lock} stripe {} for {wanted} {region}", resource.stripe)
         }
         Message::RevokeAck { resource, lock, mode } => {
             format!("RevokeAck {lock} stripe {} {mode}", resource.stripe)
         }
         Message::Convert { resource, lock, mode } => {
             format!("Convert {lock} stripe {} to {mode}", resource.stripe)
+        }
+        Message::Narrow { resource, lock, taken } => {
+            format!("Narrow {lock} stripe {} without {taken}", resource.stripe)
         }
         Message::Release { locks } => {
             let locks: Vec<String> =

@@ -7,7 +7,7 @@ use crate::mark::Mark;
 use crate::rule::{Found, Rule, broken};
 use crate::state::{Data, Step, Tag, range};
 use ccpfs_cached_stripe::Input;
-use ccpfs_types::{Extent, LockId, OperationId, RequestId, Sn};
+use ccpfs_types::{Extent, LockId, OperationId, RequestId, Sn, Terms};
 use ccpfs_wire::{Channel, Message};
 use ccpfs_writeback::BarrierId;
 
@@ -70,7 +70,7 @@ impl Turn<'_> {
             required: required.into(),
             desired: desired.into(),
             request: RequestId(number),
-            try_only: false,
+            terms: Terms::WAIT,
         };
         self.step(stripe, input)
     }

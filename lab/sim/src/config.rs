@@ -273,6 +273,7 @@ fn policy_text(policy: &Policy) -> String {
     let expansion = match expansion {
         Expansion::Exact => "exact",
         Expansion::Greedy => "greedy",
+        Expansion::PastWaiting => "past-waiting",
         Expansion::Lustre => "lustre",
     };
     let switches = [write_modes, early_grant, early_revocation, upgrading, downgrading, adaptive_range];
@@ -286,6 +287,7 @@ fn read_policy(text: &str) -> Option<Policy> {
     let expansion = match parts.next()? {
         "exact" => Expansion::Exact,
         "greedy" => Expansion::Greedy,
+        "past-waiting" => Expansion::PastWaiting,
         "lustre" => Expansion::Lustre,
         _ => return None,
     };

@@ -80,7 +80,8 @@ fn policy(random: &mut Random) -> Policy {
         ] {
             *switch ^= random.chance(300);
         }
-        policy.expansion = *random.pick(&[Expansion::Exact, Expansion::Greedy, Expansion::Lustre]);
+        policy.expansion =
+            *random.pick(&[Expansion::Exact, Expansion::Greedy, Expansion::PastWaiting, Expansion::Lustre]);
         policy.granularity_bytes = *random.pick(&[1, 512, 4096]);
     }
     policy

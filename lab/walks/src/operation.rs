@@ -14,7 +14,8 @@ use crate::{places, text};
 use ccpfs_cached_stripe::{EIO, Input};
 use ccpfs_dlm::client::least_restrictive;
 use ccpfs_namespace::SizeQuestion;
-use ccpfs_types::{Extent, LockMode, OperationId, Region, RequestId, Sn};
+use ccpfs_region::Region;
+use ccpfs_types::{Extent, LockMode, OperationId, RequestId, Sn, Terms};
 use ccpfs_wire::Message;
 use ccpfs_writeback::BarrierId;
 use std::cmp::Reverse;
@@ -342,7 +343,7 @@ impl Operation {
             required: Region::from(extent),
             desired: Region::from(Extent::to_eof(extent.start())),
             request: RequestId(node.next_number()),
-            try_only: false,
+            terms: Terms::WAIT,
         };
         node.step(stripe, input, cx);
         let at_once = node.inbox.answers.contains_key(&operation);

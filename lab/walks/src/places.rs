@@ -37,7 +37,10 @@ const ALL: [&str; 22] = [
 pub(crate) const fn sender(message: &Message) -> &'static str {
     match message {
         Message::Enqueue { .. } => ACQUIRE,
-        Message::RevokeAck { .. } | Message::Convert { .. } | Message::Release { .. } => CANCEL,
+        Message::RevokeAck { .. }
+        | Message::Convert { .. }
+        | Message::Narrow { .. }
+        | Message::Release { .. } => CANCEL,
         Message::GlimpseTell { .. } | Message::Truncate { .. } | Message::Punch { .. } => WAIT,
         Message::Write { .. } => FLUSH,
         Message::Read { .. } => READ,
@@ -82,6 +85,7 @@ pub(crate) const fn receiver(message: &Message) -> &'static str {
         | Message::Enqueue { .. }
         | Message::RevokeAck { .. }
         | Message::Convert { .. }
+        | Message::Narrow { .. }
         | Message::Release { .. }
         | Message::GlimpseTell { .. }
         | Message::Write { .. }

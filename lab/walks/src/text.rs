@@ -1,7 +1,8 @@
 //! How messages, extents and numbers are written in a walk.
 
 use crate::bytes::{Bytes, describe};
-use ccpfs_types::{ClientId, Extent, Region, Sn};
+use ccpfs_region::{Region, Section, UNBOUNDED};
+use ccpfs_types::{ClientId, Extent, GroupId, Part, Sn, Terms};
 use ccpfs_wire::{Channel, GrantedLock, LockRef, Message, Status, WritePiece};
 
 /// Lives of one client have numbers this far apart.
@@ -28,8 +29,32 @@ pub(crate) fn extent(extent: Extent) -> String {
     format!("{}..{}", size(extent.start()), size(extent.end()))
 }
 
+/// An extent as above; of others their extents or sections: `0+4K each 16K x 4`.
 pub(crate) fn region(region: &Region) -> String {
-    extent(region.bounds())
+    let section = |section: Section| {
+        let levels = section.levels().iter().map(|level| match level.count() {
+            UNBOUNDED => format!(" each {} x ..", size(level.stride())),
+            count => format!(" each {} x {count}", size(level.stride())),
+        });
+        let levels: String = levels.collect();
+        match section.as_extent() {
+            Some(whole) => extent(whole),
+            None => format!("{}+{}{levels}", size(section.offset()), size(section.length())),
+        }
+    };
+    region.sections().map(section).collect::<Vec<_>>().join(" | ")
+}
+
+/// What is said about a request beside mode and range: mostly nothing.
+fn terms(terms: Terms) -> String {
+    let part = match terms.part {
+        Part::Only => "",
+        Part::First => "first",
+        Part::Next => "next",
+    };
+    let group = if terms.group == GroupId::NONE { String::new() } else { terms.group.to_string() };
+    let trying = if terms.try_only { "try" } else { "" };
+    [trying, part, &group].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 /// `sn3`; of a later life of the server `sn3@2`.
@@ -157,6 +182,7 @@ impl Writer {
             | Message::StatusReply { request, .. } => format!("{name} {request}"),
             Message::Revoke { resource, lock, .. }
             | Message::RevokeAck { resource, lock, .. }
+            | Message::Narrow { resource, lock, .. }
             | Message::Convert { resource, lock, .. } => {
                 format!("{name} {}{lock}", self.stripe_words(resource.stripe))
             }
@@ -222,19 +248,23 @@ impl Writer {
         let name = message.name().to_owned();
         let of = |resource: &ccpfs_types::ResourceId| self.stripe(resource.stripe);
         match message {
-            Message::Enqueue { request, resource, mode, required, desired, try_only } => {
+            Message::Enqueue { request, resource, mode, required, desired, terms } => {
                 let range = format!("{mode} {} want {}", region(required), region(desired));
-                let trying = if *try_only { "try" } else { "" };
-                words([name, request.to_string(), of(resource), range, trying.to_owned()])
+                words([name, request.to_string(), of(resource), range, self::terms(*terms)])
             }
             Message::Grant { request, resource, granted } => {
                 words([name, request.to_string(), of(resource), Writer::granted(granted)])
             }
-            Message::Denied { request, resource, status: why } => {
+            Message::Denied { request, resource, status: why, first_common: _ } => {
                 words([name, request.to_string(), of(resource), status(*why)])
             }
-            Message::Revoke { resource, lock, wanted } => {
-                words([name, of(resource), format!("{lock} wanted {wanted}")])
+            Message::Revoke { resource, lock, wanted, region: what } => {
+                // An extent is taken back as a whole, whatever of it is wanted.
+                let what = if what.as_extent().is_some() { String::new() } else { region(what) };
+                words([name, of(resource), format!("{lock} wanted {wanted}"), what])
+            }
+            Message::Narrow { resource, lock, taken } => {
+                words([name, of(resource), format!("{lock} without {}", extent(*taken))])
             }
             Message::RevokeAck { resource, lock, mode } | Message::Convert { resource, lock, mode } => {
                 words([name, of(resource), format!("{lock} {mode}")])

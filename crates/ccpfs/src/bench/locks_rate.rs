@@ -6,7 +6,8 @@ use crate::sys;
 use ccpfs_client::{Client, OpenOptions};
 use ccpfs_config::ClientConfig;
 use ccpfs_transport::{Address, Connection, FrameSink, Wait, connect};
-use ccpfs_types::{ClientId, Extent, FileId, LockMode, Region, RequestId, ResourceId};
+use ccpfs_region::Region;
+use ccpfs_types::{Terms, ClientId, Extent, FileId, LockMode, RequestId, ResourceId};
 use ccpfs_wire::version::PROTOCOL_VERSION;
 use ccpfs_wire::{Channel, LockRef, Message, decode_batch, encode_into};
 use serde::Serialize;
@@ -221,9 +222,9 @@ impl Asker {
             request: RequestId(self.next),
             resource: self.resource,
             mode: LockMode::Nbw,
-            required: Region::Extent(extent),
-            desired: Region::Extent(extent),
-            try_only: false,
+            required: Region::from(extent),
+            desired: Region::from(extent),
+            terms: Terms::WAIT,
         }
     }
 }

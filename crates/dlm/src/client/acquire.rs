@@ -3,7 +3,8 @@
 use super::locks::{Effect, Held, Locks, Pending, Phase, User};
 use alloc::vec;
 use alloc::vec::Vec;
-use ccpfs_types::{LockId, LockMode, LockState, OperationId, Region, RequestId, Sn};
+use ccpfs_region::{Region, STEPS_MAX};
+use ccpfs_types::{Extent, GroupId, LockId, LockMode, LockState, OperationId, RequestId, Sn, Terms};
 use ccpfs_wire::GrantedLock;
 
 /// A server that does not keep to the protocol (errno of Linux).
@@ -16,10 +17,11 @@ impl Locks {
         operation: OperationId,
         mode: LockMode,
         required: &Region,
+        terms: Terms,
         out: &mut Vec<Effect>,
     ) -> bool {
         let (clock, tick) = (self.clock + 1, self.tick);
-        let found = self.find_likely(mode, required).map(|(lock, held)| {
+        let found = self.find_likely(mode, required, terms).map(|(lock, held)| {
             held.use_now(clock, tick);
             (lock, held.sn, held.region.bounds())
         });
@@ -27,11 +29,12 @@ impl Locks {
             Some((lock, sn, covers)) => {
                 self.clock = clock;
                 self.last_used = Some((lock, covers));
-                self.add_user(User { operation, lock, sn, reads: !mode.writes(), watches: false }, out);
+                let (reads, within) = (!mode.writes(), required.bounds());
+                self.add_user(User { operation, lock, sn, reads, within, watches: false }, out);
             }
             None => {
-                let Some(lock) = self.find(mode, required) else { return false };
-                self.begin_use(operation, lock, mode, out);
+                let Some(lock) = self.find(mode, required, terms) else { return false };
+                self.begin_use(operation, lock, mode, required.bounds(), out);
             }
         }
         self.note_write(mode, required);
@@ -43,25 +46,31 @@ impl Locks {
         &mut self,
         operation: OperationId,
         mode: LockMode,
-        required: Region,
-        desired: Region,
-        (request, try_only): (RequestId, bool),
+        (required, desired): (Region, Region),
+        (request, terms): (RequestId, Terms),
         out: &mut Vec<Effect>,
     ) {
-        let serves = |p: &&mut Pending| !p.try_only && p.mode.serves(mode) && p.required.contains(&required);
-        if !try_only && let Some(pending) = self.pending.values_mut().find(serves) {
+        let serves = |p: &&mut Pending| {
+            p.terms == terms && p.mode.serves(mode) && p.required.contains_region(&required)
+        };
+        let alone = terms.try_only || terms.part.of_several();
+        if !alone && let Some(pending) = self.pending.values_mut().find(serves) {
             pending.operations.push((operation, mode));
             return;
         }
         let jumps = self.last_write_end.is_some_and(|end| end != required.bounds().start());
         let exact = self.settings.policy.adaptive_range && mode.writes() && jumps;
-        let desired = if exact { required.clone() } else { desired.hull(&required) };
+        let desired = if exact {
+            required.clone()
+        } else {
+            desired.joined(&required).unwrap_or_else(|| required.clone())
+        };
         self.note_write(mode, &required);
         let pending =
-            Pending { mode, required: required.clone(), try_only, operations: vec![(operation, mode)] };
+            Pending { mode, required: required.clone(), terms, operations: vec![(operation, mode)] };
         let before = self.pending.insert(request, pending);
         assert!(before.is_none(), "request numbers are used once");
-        out.push(Effect::Enqueue { request, mode, required, desired, try_only });
+        out.push(Effect::Enqueue { request, mode, required, desired, terms });
     }
 
     pub(super) fn granted(&mut self, request: RequestId, granted: GrantedLock, out: &mut Vec<Effect>) {
@@ -70,10 +79,10 @@ impl Locks {
         };
         // What came from a socket is checked: a lock that does not cover its request must never be used, and one whose number has
         // not risen would let older bytes pass for newer ones (I2; grants of one resource arrive in order).
-        let serves = granted.mode.serves(pending.mode) && granted.region.contains(&pending.required);
+        let serves = granted.mode.serves(pending.mode) && granted.region.contains_region(&pending.required);
         let is_new =
             !self.held.contains_key(&granted.lock) && self.newest_write.is_none_or(|sn| granted.sn > sn);
-        if !serves || !is_new || !self.takes_in(&granted) {
+        if !serves || !is_new || !self.takes_in(&granted, pending.terms.group) {
             let refused = pending.operations.into_iter();
             out.extend(refused.map(|(operation, _)| Effect::Refused { operation, errno: EPROTO }));
             return;
@@ -85,6 +94,7 @@ impl Locks {
         let held = Held {
             mode,
             region,
+            group: pending.terms.group,
             sn,
             phase: Phase::Granted,
             wanted: None,
@@ -98,7 +108,7 @@ impl Locks {
         let before = self.held.insert(lock, held);
         assert!(before.is_none(), "lock numbers are used once");
         for (operation, mode) in pending.operations {
-            self.begin_use(operation, lock, mode, out);
+            self.begin_use(operation, lock, mode, pending.required.bounds(), out);
         }
         let early_revocation = self.early_revocations.remove(&lock);
         // Grants of one resource arrive in the order of their numbers: what is older was released long ago.
@@ -117,12 +127,19 @@ impl Locks {
 
     /// Whether a lock allows all that those allow which it replaces, because operations in progress go on under it, and conflicts
     /// with none of the others that may be used (I1).
-    fn takes_in(&self, granted: &GrantedLock) -> bool {
+    fn takes_in(&self, granted: &GrantedLock, group: GroupId) -> bool {
         let mut replaced = granted.replaces.iter().filter_map(|old| self.held.get(old));
-        let covers = |old: &Held| granted.mode.serves(old.mode) && granted.region.contains(&old.region);
+        let covers =
+            |old: &Held| granted.mode.serves(old.mode) && granted.region.contains_region(&old.region);
+        // What is too hard to see is left to the server, which may have seen it of a region that has been narrowed since.
+        let overlaps =
+            |other: &Region| matches!(granted.region.first_common_within(other, STEPS_MAX), Ok(Some(_)));
         let conflicts = |other: &LockId| {
-            !granted.mode.compatible(self.held[other].mode, LockState::Granted)
+            let held = &self.held[other];
+            !granted.mode.compatible(held.mode, LockState::Granted)
+                && (group == GroupId::NONE || held.group != group)
                 && !granted.replaces.contains(other)
+                && overlaps(&held.region)
         };
         replaced.all(covers)
             && !self.by_extent.overlapping(granted.region.bounds()).any(|(_, other)| conflicts(&other))
@@ -136,12 +153,19 @@ impl Locks {
         }
     }
 
-    fn begin_use(&mut self, operation: OperationId, lock: LockId, mode: LockMode, out: &mut Vec<Effect>) {
+    fn begin_use(
+        &mut self,
+        operation: OperationId,
+        lock: LockId,
+        mode: LockMode,
+        within: Extent,
+        out: &mut Vec<Effect>,
+    ) {
         self.clock += 1;
         let held = self.held.get_mut(&lock).expect("callers found the lock");
         held.use_now(self.clock, self.tick);
         self.last_used = Some((lock, held.region.bounds()));
-        let user = User { operation, lock, sn: held.sn, reads: !mode.writes(), watches: false };
+        let user = User { operation, lock, sn: held.sn, reads: !mode.writes(), within, watches: false };
         self.add_user(user, out);
     }
 

@@ -2,7 +2,10 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use ccpfs_types::{Extent, ExtentIndex, LockId, LockMode, OperationId, Policy, Region, RequestId, Sn};
+use ccpfs_region::Region;
+use ccpfs_types::{
+    Extent, ExtentIndex, GroupId, LockId, LockMode, OperationId, Policy, RequestId, Sn, Terms,
+};
 use ccpfs_wire::GrantedLock;
 
 /// What a lock cache is set to.
@@ -31,8 +34,8 @@ pub enum Input {
         desired: Region,
         /// The number to use if a request must be sent; not used otherwise.
         request: RequestId,
-        /// Answer [`Effect::Refused`] instead of waiting.
-        try_only: bool,
+        /// Whether to wait, and for whom.
+        terms: Terms,
     },
     /// An operation begins under the lock that another one uses, even if that lock is on its way back: what it does is part of
     /// what the other one does. [`Effect::Refused`] if that one uses none.
@@ -77,6 +80,14 @@ pub enum Input {
         lock: LockId,
         /// The mode that is waited for.
         wanted: LockMode,
+    },
+    /// A part of a lock is given up, and the rest kept, which [`Locks::keeps`] has said can be done: answers a revocation. Clean
+    /// data there up to `sn` are not valid from now on.
+    Narrow {
+        /// The lock.
+        lock: LockId,
+        /// The part.
+        taken: Extent,
     },
     /// What [`Effect::Flush`] asked for is done.
     Flushed {
@@ -133,8 +144,8 @@ pub enum Effect {
         required: Region,
         /// What would be welcome.
         desired: Region,
-        /// Do not wait.
-        try_only: bool,
+        /// Whether to wait, and for whom.
+        terms: Terms,
     },
     /// Tell the server that nothing new begins under a lock.
     RevokeAck {
@@ -197,6 +208,7 @@ pub(super) enum Phase {
 pub(super) struct Held {
     pub(super) mode: LockMode,
     pub(super) region: Region,
+    pub(super) group: GroupId,
     pub(super) sn: Sn,
     pub(super) phase: Phase,
     /// The mode somebody waits for, once it is revoked.
@@ -213,8 +225,18 @@ impl Held {
     }
 
     /// Whether an operation that needs this may begin under the lock.
-    fn serves(&self, mode: LockMode, region: &Region) -> bool {
-        self.phase == Phase::Granted && self.mode.serves(mode) && self.region.contains(region)
+    fn serves(&self, mode: LockMode, region: &Region, terms: Terms) -> bool {
+        self.phase == Phase::Granted
+            && self.mode.serves(mode)
+            && self.group == terms.group
+            && self.region.contains_region(region)
+            && (!terms.part.of_several() || self.is_no_more_than(region))
+    }
+
+    /// Whether whoever uses the lock for `region`, and then waits for what lies behind that, keeps nobody from something there: it
+    /// is an extent, within which nobody else can hold anything, or ends where the region does.
+    fn is_no_more_than(&self, region: &Region) -> bool {
+        self.region.as_extent().is_some() || self.region.bounds().end() <= region.bounds().end()
     }
 }
 
@@ -222,7 +244,7 @@ impl Held {
 pub(super) struct Pending {
     pub(super) mode: LockMode,
     pub(super) required: Region,
-    pub(super) try_only: bool,
+    pub(super) terms: Terms,
     /// Operations that wait for it, with what they will do.
     pub(super) operations: Vec<(OperationId, LockMode)>,
 }
@@ -234,6 +256,8 @@ pub(super) struct User {
     /// The number of the lock. It rises with an upgrade: an operation that began before may write after one that began since.
     pub(super) sn: Sn,
     pub(super) reads: bool,
+    /// What it needs lies within: [`Extent::WHOLE`] where that is not known.
+    pub(super) within: Extent,
     /// Whether it wants to know when the lock is wanted.
     pub(super) watches: bool,
 }
@@ -286,11 +310,11 @@ impl Locks {
     /// Takes one input and appends what follows from it.
     pub fn step(&mut self, input: Input, out: &mut Vec<Effect>) {
         match input {
-            Input::Acquire { operation, mode, required, desired, request, try_only } => {
+            Input::Acquire { operation, mode, required, desired, request, terms } => {
                 let mode =
                     if mode.writes() && !self.settings.policy.write_modes { LockMode::Pw } else { mode };
-                if !self.use_cached(operation, mode, &required, out) {
-                    self.ask(operation, mode, required, desired, (request, try_only), out);
+                if !self.use_cached(operation, mode, &required, terms, out) {
+                    self.ask(operation, mode, (required, desired), (request, terms), out);
                 }
             }
             Input::Join { operation, under, writes, errno } => {
@@ -307,6 +331,7 @@ impl Locks {
                 self.forget_stale_revocations();
             }
             Input::Revoked { lock, wanted } => self.revoked(lock, wanted, out),
+            Input::Narrow { lock, taken } => self.narrow(lock, taken),
             Input::Flushed { lock, released } => self.flushed(lock, released, out),
             Input::Tick => self.grow_older(out),
             Input::Shrink { count } => self.shrink(count, out),
@@ -329,7 +354,7 @@ impl Locks {
     /// Whether a lock that may be used covers `region` for `mode`: what a caller may skip asking for.
     #[must_use]
     pub fn covers(&self, mode: LockMode, region: &Region) -> bool {
-        self.find(mode, region).is_some()
+        self.find(mode, region, Terms::WAIT).is_some()
     }
 
     /// What the lock covers that `operation` uses: nobody takes it back before the operation ends.
@@ -345,19 +370,24 @@ impl Locks {
         self.users.iter().rev().find(|user| user.operation == operation).map(|user| user.sn)
     }
 
-    pub(super) fn find(&self, mode: LockMode, region: &Region) -> Option<LockId> {
-        let serves = |id: &LockId| self.held[id].serves(mode, region);
+    pub(super) fn find(&self, mode: LockMode, region: &Region, terms: Terms) -> Option<LockId> {
+        let serves = |id: &LockId| self.held[id].serves(mode, region, terms);
         self.by_extent.overlapping(region.bounds()).map(|(_, id)| id).find(serves)
     }
 
     /// As [`Locks::find`] for where a serving lock most likely is: the lock used last, or that which begins last before the region.
     /// One search in each table, because this is the way of an operation that finds its lock.
-    pub(super) fn find_likely(&mut self, mode: LockMode, region: &Region) -> Option<(LockId, &mut Held)> {
+    pub(super) fn find_likely(
+        &mut self,
+        mode: LockMode,
+        region: &Region,
+        terms: Terms,
+    ) -> Option<(LockId, &mut Held)> {
         let bounds = region.bounds();
         let last = self.last_used.filter(|(_, covers)| covers.contains(bounds)).map(|(last, _)| last);
         let likely = last.or_else(|| self.by_extent.nearest(bounds.start()).next())?;
         let held = self.held.get_mut(&likely)?;
-        held.serves(mode, region).then_some((likely, held))
+        held.serves(mode, region, terms).then_some((likely, held))
     }
 
     /// Whether an operation uses the lock.

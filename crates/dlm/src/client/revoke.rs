@@ -2,7 +2,8 @@
 
 use super::locks::{Effect, Held, Locks, Phase};
 use alloc::vec::Vec;
-use ccpfs_types::{LockId, LockMode};
+use ccpfs_region::Region;
+use ccpfs_types::{Extent, LockId, LockMode, Sn};
 
 impl Locks {
     /// The server wants a lock back. Acknowledged only once its grant is known; for a lock given back already, ignored.
@@ -22,6 +23,45 @@ impl Locks {
                 self.early_revocations.insert(lock, wanted);
             }
         }
+    }
+
+    /// What a lock would keep of what it covers, and what it would give up, for somebody who wants `wanted` of it: all from the
+    /// first byte that is wanted on, or, if something uses that, all up to the last. `None` if nothing would be left, if an operation
+    /// needs what would be given up, or reads, as it may read ahead; or if the lock is
+    /// a single extent, which is all wanted by whoever writes on from there.
+    #[must_use]
+    pub fn keeps(&self, lock: LockId, wanted: &Region) -> [Option<Extent>; 2] {
+        let Some(held) = self.held.get(&lock).filter(|held| held.phase == Phase::Granted) else {
+            return [None; 2];
+        };
+        let bounds = held.region.bounds();
+        let Some(first) = held.region.first_in_the_way(wanted) else { return [None; 2] };
+        let end = wanted.bounds().end().min(bounds.end());
+        let free = |taken: &Extent| {
+            let mut users = self.users.iter().filter(|user| user.lock == lock);
+            held.region.as_extent().is_none()
+                && users.all(|user| !user.reads && !user.within.overlaps(*taken))
+                && held.region.kept_without(*taken).is_some()
+        };
+        [Extent::new(first, bounds.end()).filter(free), Extent::new(bounds.start(), end).filter(free)]
+    }
+
+    /// What `lock` covers of an extent, and its sequence number.
+    #[must_use]
+    pub fn part_of(&self, lock: LockId, extent: Extent) -> Option<(Region, Sn)> {
+        let held = self.held.get(&lock)?;
+        Some((held.region.in_extent(extent)?, held.sn))
+    }
+
+    /// Gives up a part of a lock. Nothing was written there that has not been flushed.
+    pub(super) fn narrow(&mut self, lock: LockId, taken: Extent) {
+        let held = self.held.get_mut(&lock).expect("callers found the lock");
+        assert_eq!(held.phase, Phase::Granted, "what is on its way back goes as a whole");
+        let kept = held.region.kept_without(taken).expect("callers have seen that something is left");
+        self.by_extent.remove(held.region.bounds(), lock);
+        held.region = kept;
+        self.by_extent.insert(held.region.bounds(), lock);
+        self.last_used = self.last_used.filter(|(last, _)| *last != lock);
     }
 
     /// Nothing new begins under the lock from here on.
@@ -186,7 +226,8 @@ const fn lowers(mode: LockMode, wanted: LockMode) -> bool {
 mod tests {
     use crate::client::{Effect, Input, Locks, Settings};
     use alloc::vec::Vec;
-    use ccpfs_types::{Extent, LockId, LockMode, LockState, OperationId, Policy, Region, RequestId, Sn};
+    use ccpfs_region::Region;
+    use ccpfs_types::{Extent, LockId, LockMode, LockState, OperationId, Policy, RequestId, Sn, Terms};
     use ccpfs_wire::GrantedLock;
 
     //= protocol.md#I8 type=test
@@ -198,7 +239,7 @@ mod tests {
         let (required, desired) = (region.clone(), region.clone());
         let mut out = Vec::new();
         locks.step(
-            Input::Acquire { operation, mode: LockMode::Pr, required, desired, request, try_only: false },
+            Input::Acquire { operation, mode: LockMode::Pr, required, desired, request, terms: Terms::WAIT },
             &mut out,
         );
         let granted = GrantedLock {

@@ -3,7 +3,8 @@
 use super::{Effect, Input, Locks, Settings};
 use alloc::vec;
 use alloc::vec::Vec;
-use ccpfs_types::{Extent, LockId, LockMode, LockState, OperationId, Policy, Region, RequestId, Sn};
+use ccpfs_region::Region;
+use ccpfs_types::{Extent, LockId, LockMode, LockState, OperationId, Policy, RequestId, Sn, Terms};
 use ccpfs_wire::GrantedLock;
 
 fn region(start: u64, end: u64) -> Region {
@@ -19,7 +20,7 @@ fn regression_a_grant_that_does_not_cover_its_request_is_refused() {
         let mut out = Vec::new();
         let desired = required.clone();
         let wish =
-            Input::Acquire { operation, mode: LockMode::Nbw, required, desired, request, try_only: false };
+            Input::Acquire { operation, mode: LockMode::Nbw, required, desired, request, terms: Terms::WAIT };
         locks.step(wish, &mut out);
         out.clear();
         let granted = GrantedLock {
@@ -46,7 +47,10 @@ fn regression_a_grant_that_takes_less_than_it_replaces_or_whose_number_has_not_r
         let desired = required.clone();
         let mode = LockMode::Nbw;
         let region = required.clone();
-        locks.step(Input::Acquire { operation, mode, required, desired, request, try_only: false }, &mut out);
+        locks.step(
+            Input::Acquire { operation, mode, required, desired, request, terms: Terms::WAIT },
+            &mut out,
+        );
         out.clear();
         let lock = LockId(number);
         let (state, sn) = (LockState::Granted, Sn(sn));

@@ -1,7 +1,8 @@
 //! How far a grant grows beyond what was required.
 
-use super::resource::{Request, Resource};
-use ccpfs_types::{Expansion, Extent, LockMode, Region};
+use super::resource::{Claim, Request, Resource};
+use ccpfs_region::Region;
+use ccpfs_types::{Expansion, Extent};
 
 /// Lustre's limit of growth under contention, half-open (ANCHORS S5: 32 MiB - 1, inclusive).
 const LUSTRE_GROWN_BYTES_MAX: u64 = 32 << 20;
@@ -14,55 +15,111 @@ const LUSTRE_PAGE_BYTES: u64 = 4096;
 
 impl Resource {
     /// `base` and as much of the desired range as conflicts with nobody, granted or waiting.
-    pub(super) fn expanded(&self, base: &Region, mode: LockMode, request: &Request) -> Region {
-        let (base, desired) = (base.bounds(), request.desired.bounds());
+    pub(super) fn expanded(&self, base: &Region, claim: Claim, request: &Request) -> Region {
+        let desired = &request.desired;
+        let (Some(extent), Some(wish)) = (base.as_extent(), desired.as_extent()) else {
+            return match self.policy.expansion {
+                Expansion::Exact | Expansion::Lustre => base.clone(),
+                Expansion::Greedy | Expansion::PastWaiting => self.with_desired(base, claim, desired),
+            };
+        };
         let grown = match self.policy.expansion {
-            Expansion::Exact => base,
-            Expansion::Greedy => {
-                let end = self.free_until(base.end(), desired.end().max(base.end()), mode);
-                Extent::new(base.start(), end).expect("not smaller than the base")
+            Expansion::Exact => extent,
+            Expansion::Greedy | Expansion::PastWaiting => {
+                let end = self.free_until(extent.end(), wish.end().max(extent.end()), claim);
+                Extent::new(extent.start(), end).expect("not smaller than the base")
             }
-            Expansion::Lustre if desired == base => base,
-            Expansion::Lustre => self.expanded_as_lustre(base, mode),
+            Expansion::Lustre if wish == extent => extent,
+            Expansion::Lustre => self.expanded_as_lustre(extent, claim),
         };
-        Region::Extent(grown)
+        Region::from(grown)
     }
 
-    /// The least offset in `[from, to]` where somebody stands against `mode`.
-    fn free_until(&self, from: u64, to: u64, mode: LockMode) -> u64 {
-        let Some(next) = Extent::new(from, from.saturating_add(1).min(to)) else { return from };
-        let stands = |id| self.stands_against(id, mode);
-        let blocked = self.near(mode, next).any(|(_, id)| stands(id))
-            || self.waiting.conflicting(mode, &Region::Extent(next)).next().is_some();
-        if blocked {
-            return from;
+    /// `base` and as much of a desired region that holds it as nobody stands against: all of it, or what lies before the first byte
+    /// behind `base` that somebody has; without what lies before `base`, if there is somebody.
+    fn with_desired(&self, base: &Region, claim: Claim, desired: &Region) -> Region {
+        let bounds = base.bounds();
+        // Somebody among the pieces of the base leaves nothing but the base.
+        let kept = |region: Region| (region.is_lockable() && region.contains_region(base)).then_some(region);
+        let from_base = || desired.in_extent(Extent::to_eof(bounds.start()));
+        let up_to = |end: u64| desired.in_extent(Extent::new(bounds.start(), end)?);
+        let grown = match self.first_limit(claim, desired) {
+            None => Some(desired.clone()),
+            Some(limit) if limit >= bounds.end() => {
+                desired.in_extent(Extent::new(0, limit).expect("behind the base"))
+            }
+            Some(limit) if limit < bounds.start() => {
+                from_base().and_then(|rest| match self.first_limit(claim, &rest) {
+                    None => Some(rest),
+                    Some(limit) if limit >= bounds.end() => up_to(limit),
+                    Some(_) => None,
+                })
+            }
+            Some(_) => None,
+        };
+        grown
+            .and_then(kept)
+            .filter(|grown| self.first_limit(claim, grown).is_none())
+            .unwrap_or_else(|| base.clone())
+    }
+
+    /// The first byte of `region` beyond which a grant must not grow.
+    fn first_limit(&self, claim: Claim, region: &Region) -> Option<u64> {
+        match self.policy.expansion == Expansion::PastWaiting {
+            true => self.first_granted_in_the_way(claim, region),
+            false => self.first_in_the_way(claim, region),
         }
-        let granted = self.by_extent.first_start(from, to, stands).unwrap_or(to);
-        let granted = match mode.is_blind_write() {
-            true => granted,
-            false => self.aside.first_start(from, granted, stands).unwrap_or(granted),
-        };
-        let granted = match mode.writes() {
-            true => self.reads.first_start(from, granted, stands).unwrap_or(granted),
-            false => granted,
-        };
-        self.waiting.first_start(mode, from, granted).unwrap_or(granted)
     }
 
-    /// The greatest offset at or below `to` down to which nobody stands against `mode`.
-    fn free_from(&self, to: u64, mode: LockMode) -> u64 {
+    /// The least offset in `[from, to]` where somebody stands against a claim.
+    fn free_until(&self, from: u64, to: u64, claim: Claim) -> u64 {
+        let Some(next) = Extent::new(from, from.saturating_add(1).min(to)) else { return from };
+        let (mode, stands) = (claim.mode, |id| self.stands_against(id, claim));
+        let past_waiting = self.policy.expansion == Expansion::PastWaiting;
+        // Who begins before has a byte here, or further on.
+        let mut free = to;
+        for (_, id) in self.near(mode, next).filter(|(_, id)| stands(*id)) {
+            free = self.locks[&id].region.piece_from(from).map_or(free, |piece| free.min(piece.start()));
+            if free == from {
+                return from;
+            }
+        }
+        if !past_waiting {
+            free = self.waiting.first_around(claim, from).map_or(free, |first| free.min(first));
+            if free == from {
+                return from;
+            }
+        }
+        let free = self.by_extent.first_start(from, free, stands).unwrap_or(free);
+        let free = match mode.is_blind_write() {
+            true => free,
+            false => self.aside.first_start(from, free, stands).unwrap_or(free),
+        };
+        let free = match mode.writes() {
+            true => self.reads.first_start(from, free, stands).unwrap_or(free),
+            false => free,
+        };
+        match past_waiting {
+            true => free,
+            false => self.waiting.first_start(claim, from, free).unwrap_or(free),
+        }
+    }
+
+    /// The greatest offset at or below `to` down to which nobody stands against a claim.
+    fn free_from(&self, to: u64, claim: Claim) -> u64 {
         let Some(below) = Extent::new(0, to) else { return to };
         let granted = self
-            .near(mode, below)
-            .filter(|(_, id)| self.stands_against(*id, mode))
+            .near(claim.mode, below)
+            .filter(|(_, id)| self.stands_against(*id, claim))
             .map(|(extent, _)| extent.end());
-        let below = Region::Extent(below);
-        let waiting = self.waiting.conflicting(mode, &below).map(|(extent, _)| extent.end());
+        let below = Region::from(below);
+        let waiting = self.waiting.conflicting(claim, &below).map(|(extent, _)| extent.end());
         granted.chain(waiting).max().unwrap_or(0).min(to)
     }
 
     /// The rule of ANCHORS S5.
-    fn expanded_as_lustre(&self, base: Extent, mode: LockMode) -> Extent {
+    fn expanded_as_lustre(&self, base: Extent, claim: Claim) -> Extent {
+        let mode = claim.mode;
         // More than these need not be counted.
         let granted = self
             .locks
@@ -77,10 +134,10 @@ impl Resource {
             .take(LUSTRE_CONTENDED + 1)
             .count();
         let start = match granted == 0 && waiting <= LUSTRE_DOWNWARD {
-            true => self.free_from(base.start(), mode),
+            true => self.free_from(base.start(), claim),
             false => base.start(),
         };
-        let mut end = self.free_until(base.end(), Extent::EOF, mode);
+        let mut end = self.free_until(base.end(), Extent::EOF, claim);
         if mode.writes() && (granted > LUSTRE_CONTENDED || waiting > LUSTRE_CONTENDED) {
             end = end.min(base.start().saturating_add(LUSTRE_GROWN_BYTES_MAX)).max(base.end());
         }

@@ -1,10 +1,11 @@
 //! Who may have a lock now, who must wait, and for whom.
 
 use super::queue::Standing;
-use super::resource::{Effect, Lock, Phase, Request, Resource};
+use super::resource::{Claim, Effect, Lock, Phase, Request, Resource};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use ccpfs_types::{Extent, LockId, LockMode, LockState, Region};
+use ccpfs_region::Region;
+use ccpfs_types::{Extent, LockId, LockMode, LockState};
 use ccpfs_wire::GrantedLock;
 
 /// What a request can be given: this mode over this region, in place of these locks of the same client.
@@ -91,29 +92,31 @@ impl Resource {
                     }
                 };
                 self.waiting.stand(arrival, standing);
-                self.ask_for(&by, wanted, out);
+                self.ask_for(&by, wanted, &region, out);
             }
         }
     }
 
     /// What stands against a request, of all that came before `arrival` and all that was granted.
     pub(super) fn verdict(&self, request: &Request, arrival: u64) -> Verdict {
-        if let Some(other) = self.waiting.latest_before(arrival, request.mode, &request.required) {
+        if let Some(other) = self.waiting.latest_before(arrival, request) {
             return Verdict::Wait(Obstacle::Request(other));
         }
         let (mut mode, mut region) = (request.mode, request.required.clone());
         // Each round takes in more of the client's own locks, so it ends.
         loop {
             let (mut own, mut by) = (Vec::new(), Vec::new());
-            for id in self.against(mode, &region) {
+            let mut joined = (mode, region.clone());
+            for id in self.against(Claim { mode, group: request.group }, &region) {
                 let lock = &self.locks[&id];
-                let joins =
-                    self.policy.upgrading && lock.holder == request.from && lock.phase == Phase::Granted;
-                if joins { own.push(id) } else { by.push(id) }
+                match self.joined(request, &joined.1, lock) {
+                    Some(region) => {
+                        joined = (joined.0.join(lock.mode), region);
+                        own.push(id);
+                    }
+                    None => by.push(id),
+                }
             }
-            let joined = own.iter().fold((mode, region.clone()), |(mode, region), id| {
-                (mode.join(self.locks[id].mode), region.hull(&self.locks[id].region))
-            });
             if joined == (mode, region.clone()) {
                 return if by.is_empty() {
                     Verdict::Grant(Offer { mode, region, replaces: own })
@@ -125,13 +128,27 @@ impl Resource {
         }
     }
 
-    /// The locks that conflict with `mode` over `region`: short ones first, those that are aside last.
-    fn against(&self, mode: LockMode, region: &Region) -> Vec<LockId> {
+    /// The range of a lock that stands for `lock` as well as for a request that has come to ask for `region`, if one may.
+    ///
+    /// Of two extents it is what lies between them, too; of others one must hold the other. An operation that holds several locks
+    /// must not come to hold more than it needs, so its locks are not taken into sections.
+    fn joined(&self, request: &Request, region: &Region, lock: &Lock) -> Option<Region> {
+        let same = lock.holder == request.from && lock.group == request.group;
+        if !self.policy.upgrading || !same || lock.phase != Phase::Granted {
+            return None;
+        }
+        let joined = region.joined(&lock.region)?;
+        let freely = joined.as_extent().is_some() || !(lock.of_several || request.part.of_several());
+        freely.then_some(joined)
+    }
+
+    /// The locks that conflict with a claim on `region`: short ones first, those that are aside last.
+    fn against(&self, claim: Claim, region: &Region) -> Vec<LockId> {
         let mut found: Vec<(bool, u32, u64, LockId)> = self
-            .near(mode, region.bounds())
+            .near(claim.mode, region.bounds())
             .filter_map(|(extent, id)| {
                 let lock = &self.locks[&id];
-                let stands = lock.region.overlaps(region) && !self.compatible(mode, lock);
+                let stands = !self.compatible(claim, lock) && lock.region.may_overlap(region);
                 stands.then(|| (self.is_aside(lock), extent.length().ilog2(), extent.start(), id))
             })
             .collect();
@@ -141,21 +158,35 @@ impl Resource {
         found.into_iter().map(|(_, _, _, id)| id).collect()
     }
 
-    /// Whether a request of `mode` may stand beside a granted lock under this policy (paper Table II).
-    fn compatible(&self, mode: LockMode, lock: &Lock) -> bool {
+    /// Whether a claim may stand beside a granted lock under this policy (paper Table II).
+    fn compatible(&self, claim: Claim, lock: &Lock) -> bool {
         let state = if self.policy.early_grant { lock.state() } else { LockState::Granted };
-        mode.compatible(lock.mode, state)
+        claim.mode.compatible(lock.mode, state) || claim.agrees(lock.group)
     }
 
-    /// Whether granted lock `id` conflicts with `mode`.
-    pub(super) fn stands_against(&self, id: LockId, mode: LockMode) -> bool {
-        !self.compatible(mode, &self.locks[&id])
+    /// Whether granted lock `id` conflicts with a claim, where both have bytes.
+    pub(super) fn stands_against(&self, id: LockId, claim: Claim) -> bool {
+        !self.compatible(claim, &self.locks[&id])
+    }
+
+    /// The first byte of `region` that stands against a claim because somebody has it or waits for it.
+    pub(super) fn first_in_the_way(&self, claim: Claim, region: &Region) -> Option<u64> {
+        let granted = self.first_granted_in_the_way(claim, region);
+        granted.into_iter().chain(self.waiting.in_the_way(claim, region)).min()
+    }
+
+    /// The first byte of `region` that stands against a claim because somebody has it.
+    pub(super) fn first_granted_in_the_way(&self, claim: Claim, region: &Region) -> Option<u64> {
+        self.near(claim.mode, region.bounds())
+            .filter(|(_, id)| self.stands_against(*id, claim))
+            .filter_map(|(_, id)| self.locks[&id].region.first_in_the_way(region))
+            .min()
     }
 
     /// Asks the holders of these locks to let go, each once; asks those that are CANCELING, each once, to hurry: a holder may
     /// put off a flush that nobody waits for. Starts their clocks (I8).
     //= protocol.md#I8
-    fn ask_for(&mut self, locks: &[LockId], wanted: LockMode, out: &mut Vec<Effect>) {
+    fn ask_for(&mut self, locks: &[LockId], wanted: LockMode, region: &Region, out: &mut Vec<Effect>) {
         for id in locks {
             let lock = self.locks.get_mut(id).expect("found by the verdict");
             let hurry = match lock.phase {
@@ -170,7 +201,7 @@ impl Resource {
                 Phase::Canceling => !core::mem::replace(&mut lock.urged, true),
             };
             if hurry {
-                out.push(Effect::Revoke { to: lock.holder, lock: *id, wanted });
+                out.push(Effect::Revoke { to: lock.holder, lock: *id, wanted, region: region.clone() });
             }
             if !core::mem::replace(&mut lock.awaited, true) {
                 self.awaited.insert(lock.region.bounds(), *id);
@@ -207,7 +238,10 @@ impl Resource {
         self.waiting.upgrading_in(extent).next().is_some()
             || match self.is_aside(lock) {
                 true => self.waiting.has_others_than_blind(extent),
-                false => self.waiting.conflicting(lock.mode, &lock.region).next().is_some(),
+                false => {
+                    let claim = Claim { mode: lock.mode, group: lock.group };
+                    self.waiting.conflicting(claim, &lock.region).next().is_some()
+                }
             }
     }
 
@@ -219,8 +253,9 @@ impl Resource {
         for id in &replaces {
             self.remove(*id, out);
         }
-        let region = self.expanded(&base, mode, request);
-        let wanted = self.policy.early_revocation && region == base && self.is_wanted(mode, &region);
+        let claim = Claim { mode, group: request.group };
+        let region = self.expanded(&base, claim, request);
+        let wanted = self.policy.early_revocation && region == base && self.is_wanted(claim, &region);
         let (phase, state) = match wanted {
             true => (Phase::Canceling, LockState::Canceling),
             false => (Phase::Granted, LockState::Granted),
@@ -228,7 +263,7 @@ impl Resource {
         let early = mode.writes()
             && self
                 .all_overlapping(region.bounds())
-                .any(|id| self.locks[&id].lowest_sn.is_some() && self.locks[&id].region.overlaps(&region));
+                .any(|id| self.locks[&id].lowest_sn.is_some() && self.locks[&id].region.may_overlap(&region));
         let (lock, sn) = (self.next.lock, self.next.sn);
         self.next.lock.0 += 1;
         //= protocol.md#I2
@@ -241,19 +276,24 @@ impl Resource {
         };
         //= protocol.md#I1
         debug_assert!(
-            self.near(mode, region.bounds()).all(|(_, id)| !self.stands_against(id, mode)),
+            self.against(claim, &region).is_empty(),
             "a lock is granted only where nothing stands against it"
         );
         let extent = region.bounds();
         let mut concerned: BTreeSet<u64> = self.waiting.upgrading_in(extent).collect();
-        // Nobody who stands behind another lock is in the way of a grant, except of an upgrade.
-        if !replaces.is_empty() {
+        // Nobody who stands behind another lock is in the way of a grant, except of an upgrade, or where growth or this request goes past them.
+        if !replaces.is_empty()
+            || request.may_pass()
+            || self.policy.expansion == ccpfs_types::Expansion::PastWaiting
+        {
             concerned.extend(self.waiting.blocked_in(extent));
         }
         let held = Lock {
             holder: request.from,
             mode,
             region: region.clone(),
+            group: request.group,
+            of_several: request.part.of_several(),
             phase,
             lowest_sn,
             urged: false,
@@ -268,8 +308,8 @@ impl Resource {
     }
 
     /// Whether a waiting request conflicts with what is about to be granted (paper III-A2).
-    fn is_wanted(&self, mode: LockMode, region: &Region) -> bool {
-        self.waiting.conflicting(mode, region).next().is_some()
+    fn is_wanted(&self, claim: Claim, region: &Region) -> bool {
+        self.waiting.conflicting(claim, region).next().is_some()
     }
 
     /// I1 in full: two overlapping locks that may both be in use are compatible. And the clock of each lock runs that a request
@@ -301,8 +341,13 @@ impl Resource {
         for (id, a) in &self.locks {
             for (_, b) in self.locks.range((core::ops::Bound::Excluded(*id), core::ops::Bound::Unbounded)) {
                 // `b` is the newer one; what it was granted beside may only have been lowered since.
-                let compatible = b.mode.compatible(a.mode, a.state()) || a.mode.compatible(b.mode, b.state());
-                assert!(!a.region.overlaps(&b.region) || compatible, "I1 is broken between {a:?} and {b:?}");
+                let compatible = b.mode.compatible(a.mode, a.state())
+                    || a.mode.compatible(b.mode, b.state())
+                    || (Claim { mode: a.mode, group: a.group }).agrees(b.group);
+                assert!(
+                    compatible || !a.region.may_overlap(&b.region),
+                    "I1 is broken between {a:?} and {b:?}"
+                );
             }
         }
     }

@@ -5,9 +5,10 @@
 //! *Invariants*: I8 (whoever waits stands behind somebody who is still there).
 //! *Not here*: which locks are in whose way, and what follows.
 
-use super::resource::Request;
+use super::resource::{Claim, Request};
 use alloc::collections::{BTreeMap, BTreeSet};
-use ccpfs_types::{Extent, ExtentIndex, LockId, LockMode, LockState, Region};
+use ccpfs_region::Region;
+use ccpfs_types::{Extent, ExtentIndex, LockId, LockMode, LockState};
 use core::fmt;
 
 /// What a waiting request waits for.
@@ -153,17 +154,17 @@ impl Queue {
         self.upgrading.overlapping(extent).map(|(_, waiter)| waiter)
     }
 
-    /// Requests that conflict with `mode` over `region`, each with its bounds.
+    /// Requests that conflict with a claim on `region`, each with its bounds.
     pub(super) fn conflicting<'a>(
         &'a self,
-        mode: LockMode,
+        claim: Claim,
         region: &'a Region,
     ) -> impl Iterator<Item = (Extent, u64)> + 'a {
         let extent = region.bounds();
-        let reads = mode.writes().then(|| self.reads.overlapping(extent));
+        let reads = claim.mode.writes().then(|| self.reads.overlapping(extent));
         let writes = self.blind.overlapping(extent).chain(self.exclusive.overlapping(extent));
         let all = writes.chain(reads.into_iter().flatten());
-        all.filter(move |(_, arrival)| self.waiters[arrival].conflicts(mode, region))
+        all.filter(move |(_, arrival)| self.waiters[arrival].conflicts(claim, region))
     }
 
     /// Whether somebody waits for bytes of `extent` who wants to read them: no blind write.
@@ -171,33 +172,59 @@ impl Queue {
         self.reads.overlapping(extent).chain(self.exclusive.overlapping(extent)).next().is_some()
     }
 
-    /// The least offset in `[from, to)` at which a request begins that conflicts with `mode`.
-    pub(super) fn first_start(&self, mode: LockMode, from: u64, to: u64) -> Option<u64> {
-        let counts = |arrival: u64| self.waiters[&arrival].conflicts(mode, &Region::WHOLE);
+    /// The first byte of `region` that a request waits for which conflicts with a claim.
+    pub(super) fn in_the_way(&self, claim: Claim, region: &Region) -> Option<u64> {
+        let found = self.conflicting(claim, region);
+        found.filter_map(|(_, arrival)| self.waiters[&arrival].required.first_in_the_way(region)).min()
+    }
+
+    /// The least offset from `from` on that a request waits for which conflicts with a claim and begins at or before `from`.
+    pub(super) fn first_around(&self, claim: Claim, from: u64) -> Option<u64> {
+        let here = Extent::new(from, from.checked_add(1)?)?;
+        let reads = claim.mode.writes().then(|| self.reads.overlapping(here));
+        let writes = self.blind.overlapping(here).chain(self.exclusive.overlapping(here));
+        let mut first: Option<u64> = None;
+        for (_, arrival) in writes.chain(reads.into_iter().flatten()) {
+            let waiter = &self.waiters[&arrival];
+            if !waiter.conflicts(claim, &Region::WHOLE) {
+                continue;
+            }
+            let start = waiter.required.piece_from(from).map(Extent::start);
+            first = first.into_iter().chain(start).min();
+            if first == Some(from) {
+                break;
+            }
+        }
+        first
+    }
+
+    /// The least offset in `[from, to)` at which a request begins that conflicts with a claim.
+    pub(super) fn first_start(&self, claim: Claim, from: u64, to: u64) -> Option<u64> {
+        let counts = |arrival: u64| self.waiters[&arrival].conflicts(claim, &Region::WHOLE);
         let blind = self.blind.first_start(from, to, counts);
         let exclusive = self.exclusive.first_start(from, blind.unwrap_or(to), counts).or(blind);
-        if mode.writes() {
+        if claim.mode.writes() {
             self.reads.first_start(from, exclusive.unwrap_or(to), counts).or(exclusive)
         } else {
             exclusive
         }
     }
 
-    /// The latest request before arrival `before` that conflicts with `mode` over `region`.
+    /// The latest request before arrival `before` that `asked` conflicts with and does not pass.
     ///
     /// Looks at those that came last and at those nearby by turns, until either has the answer: in a crowd that wants the same
     /// bytes the one before is found at once, and where everybody wants others, nobody is nearby.
-    pub(super) fn latest_before(&self, before: u64, mode: LockMode, region: &Region) -> Option<u64> {
+    pub(super) fn latest_before(&self, before: u64, asked: &Request) -> Option<u64> {
         let mut back = self.waiters.range(..before).rev();
-        let mut near = self.conflicting(mode, region);
+        let mut near = self.conflicting(asked.claim(), &asked.required);
         let mut latest = None;
         loop {
             let Some((_, nearby)) = near.next() else { return latest };
-            if nearby < before {
+            if nearby < before && !asked.passes(&self.waiters[&nearby]) {
                 latest = latest.max(Some(nearby));
             }
             let (arrival, request) = back.next()?;
-            if request.conflicts(mode, region) {
+            if request.conflicts(asked.claim(), &asked.required) && !asked.passes(request) {
                 return Some(*arrival);
             }
         }
@@ -212,28 +239,32 @@ impl fmt::Debug for Queue {
 }
 
 impl Request {
-    /// Whether it conflicts with `mode` over `region`, when neither has been granted.
-    fn conflicts(&self, mode: LockMode, region: &Region) -> bool {
-        !mode.compatible(self.mode, LockState::Granted) && self.required.overlaps(region)
+    /// Whether it conflicts with a claim on `region`, when neither has been granted.
+    fn conflicts(&self, claim: Claim, region: &Region) -> bool {
+        !claim.mode.compatible(self.mode, LockState::Granted)
+            && !claim.agrees(self.group)
+            && self.required.may_overlap(region)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ccpfs_types::{ClientId, RequestId};
+    use ccpfs_types::{ClientId, GroupId, Part, RequestId};
 
     fn request(arrival: u64) -> Request {
         // Numbers that are spread, always the same ones.
         let some = arrival.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let start = (some >> 40) % 50;
-        let required = Region::Extent(Extent::with_length(start, 1 + (some >> 50) % 6).unwrap());
+        let required = Region::from(Extent::with_length(start, 1 + (some >> 50) % 6).unwrap());
         Request {
             from: ClientId(1),
             request: RequestId(arrival),
             mode: LockMode::ALL[usize::try_from((some >> 30) % 4).unwrap()],
             desired: required.clone(),
             required,
+            part: Part::Only,
+            group: GroupId::NONE,
             standing: Standing::New,
         }
     }
@@ -253,11 +284,11 @@ mod tests {
                 let dumb = queue
                     .iter()
                     .filter(|(arrival, other)| {
-                        *arrival < before && other.conflicts(asked.mode, &asked.required)
+                        *arrival < before && other.conflicts(asked.claim(), &asked.required)
                     })
                     .map(|(arrival, _)| arrival)
                     .last();
-                assert_eq!(queue.latest_before(before, asked.mode, &asked.required), dumb);
+                assert_eq!(queue.latest_before(before, &asked), dumb);
             }
         }
     }

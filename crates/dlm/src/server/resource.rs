@@ -4,9 +4,10 @@ use super::grant::Verdict;
 use super::queue::{Queue, Standing};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use ccpfs_region::Region;
 use ccpfs_types::limits::WAITING_MAX;
 use ccpfs_types::{
-    ClientId, Extent, ExtentIndex, LockId, LockMode, LockState, Policy, Region, RequestId, Sn,
+    ClientId, Extent, ExtentIndex, GroupId, LockId, LockMode, LockState, Part, Policy, RequestId, Sn, Terms,
 };
 use ccpfs_wire::GrantedLock;
 
@@ -42,8 +43,8 @@ pub enum Input {
         required: Region,
         /// What would be welcome.
         desired: Region,
-        /// Deny instead of waiting.
-        try_only: bool,
+        /// Whether to wait, and for whom.
+        terms: Terms,
     },
     /// A holder will not begin anything new under the lock.
     RevokeAck {
@@ -62,6 +63,15 @@ pub enum Input {
         lock: LockId,
         /// The less restrictive mode.
         mode: LockMode,
+    },
+    /// A holder gives up this part of a lock that it may go on to use; nothing written there is left to flush.
+    Narrow {
+        /// The holder.
+        from: ClientId,
+        /// The lock.
+        lock: LockId,
+        /// The part.
+        taken: Extent,
     },
     /// A holder gives a lock back; nothing written under it is left to flush.
     Release {
@@ -99,6 +109,8 @@ pub enum Effect {
         request: RequestId,
         /// EAGAIN, EBUSY or ESTALE of Linux.
         errno: i32,
+        /// The first byte of what is required that somebody has or waits for, if that is the reason.
+        first_common: Option<u64>,
     },
     /// Ask a holder to let go; of a CANCELING lock: to hurry with its flush, because somebody waits for its release.
     Revoke {
@@ -108,6 +120,8 @@ pub enum Effect {
         lock: LockId,
         /// The mode that is waited for.
         wanted: LockMode,
+        /// What is waited for.
+        region: Region,
     },
     /// Somebody waits for the release of this lock: its holder has a bounded time from now.
     Arm {
@@ -139,6 +153,9 @@ pub(super) struct Lock {
     pub(super) holder: ClientId,
     pub(super) mode: LockMode,
     pub(super) region: Region,
+    pub(super) group: GroupId,
+    /// Whether the operation that asked for it takes several locks here.
+    pub(super) of_several: bool,
     pub(super) phase: Phase,
     /// Lowest number under which data may still be on their way: its own, or that of a lock it replaced (I6).
     pub(super) lowest_sn: Option<Sn>,
@@ -164,8 +181,41 @@ pub(super) struct Request {
     pub(super) mode: LockMode,
     pub(super) required: Region,
     pub(super) desired: Region,
+    pub(super) part: Part,
+    pub(super) group: GroupId,
     /// What it waits for.
     pub(super) standing: Standing,
+}
+
+/// How a request would use its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Claim {
+    pub(super) mode: LockMode,
+    pub(super) group: GroupId,
+}
+
+impl Claim {
+    /// Whether a member of `group` stands in nobody's way here.
+    pub(super) fn agrees(self, group: GroupId) -> bool {
+        self.group != GroupId::NONE && self.group == group
+    }
+}
+
+impl Request {
+    pub(super) fn claim(&self) -> Claim {
+        Claim { mode: self.mode, group: self.group }
+    }
+
+    /// Whether it is served before `other`, which came first: who holds locks here must not wait for who may wait for them, and
+    /// groups go before all others.
+    pub(super) fn passes(&self, other: &Request) -> bool {
+        self.part == Part::Next || (self.group != GroupId::NONE && other.group == GroupId::NONE)
+    }
+
+    /// Whether it may be served before somebody who came first.
+    pub(super) fn may_pass(&self) -> bool {
+        self.part == Part::Next || self.group != GroupId::NONE
+    }
 }
 
 /// Errors of Linux that a request can be denied with.
@@ -217,15 +267,16 @@ impl Resource {
     /// upgrades and evictions) and change nothing.
     pub fn step(&mut self, input: Input, out: &mut Vec<Effect>) {
         match input {
-            Input::Enqueue { from, request, mode, required, desired, try_only } => {
-                let request = self.normalized(from, request, mode, &required, &desired);
-                if try_only { self.try_enqueue(request, out) } else { self.enqueue(request, out) }
+            Input::Enqueue { from, request, mode, required, desired, terms } => {
+                let request = self.normalized((from, request), mode, &required, &desired, terms);
+                if terms.try_only { self.try_enqueue(request, out) } else { self.enqueue(request, out) }
             }
             Input::RevokeAck { from, lock, mode } | Input::Convert { from, lock, mode } => {
                 if self.canceling(from, lock, mode) {
                     self.reconsider(self.concerned_by_cancel(lock), out);
                 }
             }
+            Input::Narrow { from, lock, taken } => self.narrow(from, lock, taken, out),
             Input::Release { from, lock } => {
                 if self.holds(from, lock) {
                     let arrivals = self.concerned_by_release(lock);
@@ -283,9 +334,10 @@ impl Resource {
     //= protocol.md#I6
     #[must_use]
     pub fn unreleased_up_to(&self, extent: Extent, sn: Sn) -> Option<Sn> {
-        let mut near = self.all_overlapping(extent);
+        let mut near =
+            self.all_overlapping(extent).filter(|id| self.locks[id].region.overlaps_extent(extent));
         for (number, lock) in self.by_number.range(..=(sn, LockId(u64::MAX))) {
-            if self.locks[lock].region.bounds().overlaps(extent) {
+            if self.locks[lock].region.overlaps_extent(extent) {
                 return Some(*number);
             }
             let lowest = self.locks[&near.next()?].lowest_sn;
@@ -313,22 +365,28 @@ impl Resource {
     /// The request as this policy sees it: rounded, and with the modes it knows.
     fn normalized(
         &self,
-        from: ClientId,
-        request: RequestId,
+        (from, request): (ClientId, RequestId),
         mode: LockMode,
         required: &Region,
         desired: &Region,
+        Terms { part, group, .. }: Terms,
     ) -> Request {
         let granularity = u64::from(self.policy.granularity_bytes);
         let required = required.aligned(granularity);
-        let desired = desired.aligned(granularity).hull(&required);
+        // Whoever holds locks here already must not hold more of them than its operation needs: others might wait for the rest.
+        let desired = match part {
+            Part::Only => desired.aligned(granularity).joined(&required),
+            Part::First | Part::Next => None,
+        };
+        let desired = desired.unwrap_or_else(|| required.clone());
         let mode = if mode.writes() && !self.policy.write_modes { LockMode::Pw } else { mode };
-        Request { from, request, mode, required, desired, standing: Standing::New }
+        Request { from, request, mode, required, desired, part, group, standing: Standing::New }
     }
 
     fn enqueue(&mut self, request: Request, out: &mut Vec<Effect>) {
         if self.waiting.len() >= WAITING_MAX {
-            out.push(Effect::Deny { to: request.from, request: request.request, errno: errno::EBUSY });
+            let (to, request) = (request.from, request.request);
+            out.push(Effect::Deny { to, request, errno: errno::EBUSY, first_common: None });
             return;
         }
         let arrival = self.waiting.arrive();
@@ -345,7 +403,9 @@ impl Resource {
 
     fn try_enqueue(&mut self, request: Request, out: &mut Vec<Effect>) {
         if !self.try_grant(&request, out) {
-            out.push(Effect::Deny { to: request.from, request: request.request, errno: errno::EAGAIN });
+            let first_common = self.first_in_the_way(request.claim(), &request.required);
+            let (to, request) = (request.from, request.request);
+            out.push(Effect::Deny { to, request, errno: errno::EAGAIN, first_common });
         }
     }
 
@@ -362,6 +422,27 @@ impl Resource {
         self.index_of(&held).insert(extent, lock);
         self.locks.insert(lock, held);
         true
+    }
+
+    /// A holder keeps a lock but for a part of it. As it has not begun to cancel it, the lock is as if nobody had asked for it;
+    /// who waits for the rest asks anew.
+    fn narrow(&mut self, from: ClientId, lock: LockId, taken: Extent, out: &mut Vec<Effect>) {
+        let Some(held) = self.locks.get(&lock).filter(|held| held.holder == from) else { return };
+        let Some(kept) = held.region.kept_without(taken).filter(|_| held.phase != Phase::Canceling) else {
+            return; // which no client of ours sends
+        };
+        let concerned = self.concerned_by_release(lock);
+        let mut held = held.clone();
+        self.index_of(&held).remove(held.region.bounds(), lock);
+        if core::mem::replace(&mut held.awaited, false) {
+            self.awaited.remove(held.region.bounds(), lock);
+            out.push(Effect::Disarm { lock });
+        }
+        held.region = kept;
+        (held.phase, held.urged) = (Phase::Granted, false);
+        self.index_of(&held).insert(held.region.bounds(), lock);
+        self.locks.insert(lock, held);
+        self.reconsider(concerned, out);
     }
 
     /// Whether a lock stands in no blind write's way.
@@ -432,7 +513,8 @@ impl Resource {
         let arrivals: Vec<u64> = self.waiting.iter().map(|(arrival, _)| arrival).collect();
         for arrival in arrivals {
             let request = self.waiting.withdraw(arrival);
-            out.push(Effect::Deny { to: request.from, request: request.request, errno: errno::ESTALE });
+            let (to, request) = (request.from, request.request);
+            out.push(Effect::Deny { to, request, errno: errno::ESTALE, first_common: None });
         }
         let locks: Vec<LockId> = self.locks.keys().copied().collect();
         for lock in locks {

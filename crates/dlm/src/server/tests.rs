@@ -4,7 +4,8 @@ use super::queue::Standing;
 use super::{Effect, Input, Origin, Resource};
 use alloc::vec;
 use alloc::vec::Vec;
-use ccpfs_types::{ClientId, Extent, LockId, LockMode, LockState, Policy, Region, RequestId, Sn};
+use ccpfs_region::Region;
+use ccpfs_types::{ClientId, Extent, LockId, LockMode, LockState, Policy, RequestId, Sn, Terms};
 use ccpfs_wire::GrantedLock;
 
 const MIB: u64 = 1 << 20;
@@ -34,7 +35,7 @@ impl Server {
         self.requests += 1;
         let (from, request) = (ClientId(client), RequestId(self.requests));
         let (required, desired) = (region(start, end), Extent::to_eof(start).into());
-        self.step(Input::Enqueue { from, request, mode, required, desired, try_only: false })
+        self.step(Input::Enqueue { from, request, mode, required, desired, terms: Terms::WAIT })
     }
 
     fn ack(&mut self, client: u64, lock: u64, mode: LockMode) -> Vec<Effect> {
@@ -267,10 +268,10 @@ fn a_try_lock_is_answered_at_once_and_revokes_nobody() {
         mode: LockMode::Nbw,
         required: region(start, end),
         desired: region(start, end),
-        try_only: true,
+        terms: Terms::TRY,
     };
     let before = s.resource.clone();
-    assert_eq!(s.step(ask(5, 8)), [Effect::Deny { to: from, request, errno: 11 }]);
+    assert_eq!(s.step(ask(5, 8)), [Effect::Deny { to: from, request, errno: 11, first_common: Some(5) }]);
     assert_eq!(s.resource, before);
 }
 
@@ -362,7 +363,7 @@ fn lustre_grows_in_both_directions_without_conflict_and_is_limited_under_content
             mode: LockMode::Pw,
             desired: required.clone(),
             required,
-            try_only: false,
+            terms: Terms::WAIT,
         };
         s.step(input);
     }

@@ -9,9 +9,10 @@
 
 use ccpfs_config::ServerConfig;
 use ccpfs_device::{Device, MemoryDevice};
+use ccpfs_region::Region;
 use ccpfs_server::{RunningServer, ShardStorage, start_on};
 use ccpfs_transport::{Address, Connection, FrameSink, LinkError, Received, Wait, connect};
-use ccpfs_types::{ClientId, Extent, FileId, LockId, LockMode, LockState, Region, RequestId, ResourceId, Sn};
+use ccpfs_types::{ClientId, Extent, FileId, LockId, LockMode, LockState, RequestId, ResourceId, Sn, Terms};
 use ccpfs_wire::version::PROTOCOL_VERSION;
 use ccpfs_wire::{Channel, GrantedLock, LockRef, Message, Status, WritePiece, decode_batch, encode_into};
 use std::collections::VecDeque;
@@ -196,7 +197,7 @@ impl Client {
             mode,
             required: region.clone(),
             desired: region,
-            try_only: false,
+            terms: Terms::WAIT,
         });
         request
     }

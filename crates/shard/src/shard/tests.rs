@@ -8,7 +8,8 @@ use crate::{
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use ccpfs_types::{ClientId, Extent, FileId, LockId, LockMode, Policy, Region, RequestId, ResourceId, Sn};
+use ccpfs_region::Region;
+use ccpfs_types::{ClientId, Extent, FileId, LockId, LockMode, Policy, RequestId, ResourceId, Sn, Terms};
 use ccpfs_wire::{Channel, GrantedLock, LockRef, Message, Status, WritePiece};
 
 const A: ClientId = ClientId(1);
@@ -79,7 +80,10 @@ impl World {
     ) -> Vec<Effect> {
         let (request, region) = (self.request(), Region::from(range));
         let (required, desired) = (region.clone(), region);
-        self.control(from, Message::Enqueue { request, resource, mode, required, desired, try_only: false })
+        self.control(
+            from,
+            Message::Enqueue { request, resource, mode, required, desired, terms: Terms::WAIT },
+        )
     }
 
     fn lock(&mut self, from: ClientId, mode: LockMode, range: Extent) -> GrantedLock {

@@ -9,7 +9,7 @@ use crate::history::Call;
 use crate::workload::Work;
 use ccpfs_cached_stripe::Input;
 use ccpfs_dlm::client::{Intent, least_restrictive};
-use ccpfs_types::{Extent, LockMode, OperationId, RequestId, Sn};
+use ccpfs_types::{Extent, LockMode, OperationId, RequestId, Sn, Terms};
 use std::cmp::Reverse;
 
 impl Client {
@@ -78,7 +78,7 @@ impl Client {
             required: extent.into(),
             desired: Extent::to_eof(extent.start()).into(),
             request,
-            try_only: false,
+            terms: Terms::WAIT,
         };
         self.step(engine, op.file, stripe, acquire);
         op.enter(Phase::Answer)
