@@ -98,6 +98,31 @@ ssize_t ccpfs_pwritev(int handle, const struct iovec *buffers, int buffer_count,
  */
 ssize_t ccpfs_append(int handle, const void *buffer, size_t count, off_t *offset);
 
+/* Bytes of a file, and where they are, or shall be put, in memory. */
+struct ccpfs_part {
+    uint64_t offset;
+    void *memory;
+    size_t length;
+};
+
+/*
+ * Reads or writes part_count parts, in their order; each part is atomic, all together are not. Reads stop at the first byte
+ * behind the end of the file. Returns the bytes of all parts, at most 2^63 - 1; of a part at most 2,147,479,552. O_APPEND is not heeded.
+ *
+ * As ccpfs_pread and ccpfs_pwrite. After an error some parts may have been written.
+ */
+ssize_t ccpfs_read_parts(int handle, const struct ccpfs_part *parts, size_t part_count);
+ssize_t ccpfs_write_parts(int handle, const struct ccpfs_part *parts, size_t part_count);
+
+/*
+ * The same as one atomic operation: every other read or write, of any process, sees all parts or none. Parts may have any order; those
+ * of a write must not overlap. Returns as above; reads also stop at the end of the file in the order of the parts.
+ *
+ * As above; EINVAL: parts of a write overlap.
+ */
+ssize_t ccpfs_read_atomic(int handle, const struct ccpfs_part *parts, size_t part_count);
+ssize_t ccpfs_write_atomic(int handle, const struct ccpfs_part *parts, size_t part_count);
+
 /*
  * Sends what was written to the servers: it survives the end of this process.
  *
@@ -123,6 +148,20 @@ int ccpfs_ftruncate(int handle, off_t size);
 int ccpfs_truncate(const char *path, off_t size);
 
 /*
+ * Makes the file at least offset + length bytes long; what is added reads as zeros. Reserves no space at servers.
+ *
+ * EBADF, EINVAL (negative, a length of 0, or not open for writing), EFBIG.
+ */
+int ccpfs_allocate(int handle, off_t offset, off_t length);
+
+/*
+ * The layout of a file: its stripes, and the bytes of a unit. Either pointer may be NULL.
+ *
+ * EBADF.
+ */
+int ccpfs_layout(int handle, uint32_t *stripe_count, uint64_t *stripe_bytes);
+
+/*
  * Attributes of a file as stat(2) gives them. The size takes in what other processes have written and still keep in
  * their caches. stat follows a symbolic link, lstat does not. Directories and other files are answered, too.
  *
@@ -145,6 +184,21 @@ int ccpfs_unlink(const char *path);
  * As rename(2).
  */
 int ccpfs_rename(const char *from, const char *to);
+
+/*
+ * Whether a path leads to a file of ccPFS, or would if a file were created there: 1 or 0. Symbolic links are followed. No server is asked.
+ *
+ * As ccpfs_init, when that has not been done.
+ */
+int ccpfs_is_path(const char *path);
+
+/*
+ * What the client of this process has counted since it started: "lock_requests" (sent to servers), "lock_hits" (locks found in the
+ * cache), "bytes_written" and others, which ccpfs bench prints.
+ *
+ * EINVAL: nothing of that name is counted.
+ */
+int ccpfs_statistic(const char *name, uint64_t *value);
 
 /*
  * Why the last failed call of this thread failed, in words; an empty string when none has failed. Valid until the next

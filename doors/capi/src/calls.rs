@@ -13,17 +13,17 @@ use std::path::{Path, PathBuf};
 use std::slice;
 
 /// Most bytes of one call.
-const CALL_BYTES_MAX: usize = 0x7fff_f000;
+pub(crate) const CALL_BYTES_MAX: usize = 0x7fff_f000;
 /// Most buffers of one call.
 const BUFFERS_MAX: c_int = 1024;
 
-fn path_of(text: &CStr) -> &Path {
+pub(crate) fn path_of(text: &CStr) -> &Path {
     Path::new(OsStr::from_bytes(text.to_bytes()))
 }
 
 /// # Safety
 /// `path` is null or a string.
-unsafe fn path(path: *const c_char) -> Result<PathBuf, Failure> {
+pub(crate) unsafe fn path(path: *const c_char) -> Result<PathBuf, Failure> {
     // SAFETY: as the caller promises.
     let text = unsafe { string(path, "the path") }?;
     if text.is_empty() {
@@ -33,11 +33,11 @@ unsafe fn path(path: *const c_char) -> Result<PathBuf, Failure> {
         .map_err(|e| Failure::new(e.raw_os_error().unwrap_or(libc::ENOENT), e.to_string()))
 }
 
-fn offset(at: off_t) -> Result<u64, Failure> {
+pub(crate) fn offset(at: off_t) -> Result<u64, Failure> {
     u64::try_from(at).map_err(|_| Failure::new(libc::EINVAL, "the offset is negative"))
 }
 
-fn handle(number: c_int) -> Result<Held<'static>, Failure> {
+pub(crate) fn handle(number: c_int) -> Result<Held<'static>, Failure> {
     session().handles.get(number)
 }
 

@@ -7,6 +7,8 @@
 
 mod calls;
 mod handles;
+mod parts;
+mod places;
 mod reply;
 mod session;
 

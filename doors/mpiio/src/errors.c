@@ -1,0 +1,233 @@
+/*
+ * errors.c: error classes, and the error handlers of files.
+ *
+ * MPI keeps the function behind an error handler to itself, so the layer remembers it when the handler is made, and keeps handlers
+ * that our files use from being freed.
+ */
+#include "layer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An error handler of the program, for files. */
+struct remembered {
+    MPI_Errhandler errhandler;
+    MPI_File_errhandler_function *function;
+    /* Handles that the program has, and files of ours that use it. */
+    int references;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct remembered *handlers;
+static int count;
+/* What a new file begins with. */
+static MPI_Errhandler inherited;
+static int has_inherited;
+
+int class_of(int error)
+{
+    switch (error) {
+    case 0:
+        return MPI_SUCCESS;
+    case ENOENT:
+        return MPI_ERR_NO_SUCH_FILE;
+    case EEXIST:
+        return MPI_ERR_FILE_EXISTS;
+    case EACCES:
+    case EPERM:
+        return MPI_ERR_ACCESS;
+    case EROFS:
+        return MPI_ERR_READ_ONLY;
+    case ENOSPC:
+        return MPI_ERR_NO_SPACE;
+    case EDQUOT:
+        return MPI_ERR_QUOTA;
+    case ENAMETOOLONG:
+    case ENOTDIR:
+    case EISDIR:
+    case ELOOP:
+        return MPI_ERR_BAD_FILE;
+    case ETXTBSY:
+    case EBUSY:
+        return MPI_ERR_FILE_IN_USE;
+    case ENOMEM:
+        return MPI_ERR_NO_MEM;
+    case EINVAL:
+    case EFBIG:
+        return MPI_ERR_ARG;
+    default:
+        return MPI_ERR_IO;
+    }
+}
+
+/* With `lock`. NULL if there is none. */
+static struct remembered *remembered(MPI_Errhandler errhandler)
+{
+    for (int i = 0; i < count; i++)
+        if (handlers[i].references > 0 && handlers[i].errhandler == errhandler)
+            return &handlers[i];
+    return NULL;
+}
+
+static int refer(MPI_Errhandler errhandler)
+{
+    pthread_mutex_lock(&lock);
+    struct remembered *found = remembered(errhandler);
+    if (found)
+        found->references++;
+    pthread_mutex_unlock(&lock);
+    return found != NULL;
+}
+
+static void forget(MPI_Errhandler errhandler)
+{
+    int is_last = 0;
+
+    pthread_mutex_lock(&lock);
+    struct remembered *found = remembered(errhandler);
+    if (found)
+        is_last = --found->references == 0;
+    pthread_mutex_unlock(&lock);
+    if (is_last)
+        PMPI_Errhandler_free(&errhandler);
+}
+
+static int is_predefined(MPI_Errhandler errhandler)
+{
+#if MPI_VERSION >= 4
+    if (errhandler == MPI_ERRORS_ABORT)
+        return 1;
+#endif
+    return errhandler == MPI_ERRORS_RETURN || errhandler == MPI_ERRORS_ARE_FATAL;
+}
+
+void errhandler_inherit(struct file *file)
+{
+    MPI_Errhandler errhandler = has_inherited ? inherited : MPI_ERRORS_RETURN;
+    refer(errhandler);
+    file->errhandler = errhandler;
+}
+
+void errhandler_drop(struct file *file)
+{
+    forget(file->errhandler);
+}
+
+/* Called for a file that is open, or (NULL) for what happens without one. */
+int fail(struct file *file, int code, const char *function)
+{
+    MPI_Errhandler errhandler = file ? file->errhandler : has_inherited ? inherited : MPI_ERRORS_RETURN;
+    MPI_File_errhandler_function *call = NULL;
+    MPI_File handle = file ? handle_of(file) : MPI_FILE_NULL;
+
+    if (code == MPI_SUCCESS || errhandler == MPI_ERRORS_RETURN)
+        return code;
+    pthread_mutex_lock(&lock);
+    struct remembered *found = remembered(errhandler);
+    if (found)
+        call = found->function;
+    pthread_mutex_unlock(&lock);
+    if (call) {
+        call(&handle, &code);
+    } else {
+        char words[MPI_MAX_ERROR_STRING] = "";
+        int length;
+        PMPI_Error_string(code, words, &length);
+        fprintf(stderr, "ccpfs-mpiio: %s: %s: %s\n", function, file ? file->path : "a file", words);
+        PMPI_Abort(file ? file->comm : MPI_COMM_WORLD, code);
+    }
+    return code;
+}
+
+EXPORTED int MPI_File_create_errhandler(MPI_File_errhandler_function *function, MPI_Errhandler *errhandler)
+{
+    int code = PMPI_File_create_errhandler(function, errhandler);
+
+    if (code != MPI_SUCCESS)
+        return code;
+    pthread_mutex_lock(&lock);
+    int slot = 0;
+    while (slot < count && handlers[slot].references > 0)
+        slot++;
+    if (slot == count) {
+        struct remembered *grown = realloc(handlers, (size_t)(count + 1) * sizeof *grown);
+        if (grown) {
+            handlers = grown;
+            count++;
+        } else {
+            code = MPI_ERR_NO_MEM;
+        }
+    }
+    if (code == MPI_SUCCESS)
+        handlers[slot] = (struct remembered){.errhandler = *errhandler, .function = function, .references = 1};
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
+EXPORTED int MPI_Errhandler_free(MPI_Errhandler *errhandler)
+{
+    pthread_mutex_lock(&lock);
+    struct remembered *found = errhandler ? remembered(*errhandler) : NULL;
+    int is_used = found && found->references > 1;
+    if (found)
+        found->references--;
+    pthread_mutex_unlock(&lock);
+    if (!is_used)
+        return PMPI_Errhandler_free(errhandler);
+    *errhandler = MPI_ERRHANDLER_NULL;
+    return MPI_SUCCESS;
+}
+
+EXPORTED int MPI_File_set_errhandler(MPI_File handle, MPI_Errhandler errhandler)
+{
+    struct file *file = file_of(handle);
+    int is_ours;
+
+    if (!file && handle != MPI_FILE_NULL)
+        return PMPI_File_set_errhandler(handle, errhandler);
+    if (!file) {
+        int code = PMPI_File_set_errhandler(handle, errhandler);
+        if (code != MPI_SUCCESS)
+            return code;
+    }
+    is_ours = refer(errhandler);
+    if (file && !is_ours && !is_predefined(errhandler))
+        return fail(file, MPI_ERR_ARG, "MPI_File_set_errhandler");
+    MPI_Errhandler before = file ? file->errhandler : has_inherited ? inherited : MPI_ERRORS_RETURN;
+    if (file) {
+        file->errhandler = errhandler;
+    } else {
+        inherited = errhandler;
+        has_inherited = 1;
+    }
+    forget(before);
+    return MPI_SUCCESS;
+}
+
+EXPORTED int MPI_File_get_errhandler(MPI_File handle, MPI_Errhandler *errhandler)
+{
+    struct file *file = file_of(handle);
+
+    if (!file && handle == MPI_FILE_NULL && has_inherited) {
+        refer(inherited);
+        *errhandler = inherited;
+        return MPI_SUCCESS;
+    }
+    if (!file)
+        return PMPI_File_get_errhandler(handle, errhandler);
+    refer(file->errhandler);
+    *errhandler = file->errhandler;
+    return MPI_SUCCESS;
+}
+
+EXPORTED int MPI_File_call_errhandler(MPI_File handle, int code)
+{
+    struct file *file = file_of(handle);
+
+    if (!file)
+        return PMPI_File_call_errhandler(handle, code);
+    fail(file, code, "MPI_File_call_errhandler");
+    return MPI_SUCCESS;
+}

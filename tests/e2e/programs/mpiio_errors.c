@@ -1,0 +1,238 @@
+/*
+ * mpiio_errors: what must fail, how, and who is told; opening, closing, deleting, hints. Arguments: a file, and a file outside ccPFS.
+ */
+#include "mpiio_check.h"
+
+static int handled, handled_code;
+static MPI_File handled_file;
+
+static void handler(MPI_File *file, int *code, ...)
+{
+    handled++;
+    handled_code = *code;
+    handled_file = *file;
+}
+
+static void modes(const char *path)
+{
+    MPI_File file;
+    char byte = 'x';
+    MPI_Status status;
+    MPI_Request request;
+    MPI_Offset size;
+
+    if (rank == 0)
+        MPI_File_delete(path, MPI_INFO_NULL);
+    MPI_Barrier(MPI_COMM_WORLD);
+    FAILS(MPI_ERR_NO_SUCH_FILE, MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDWR, MPI_INFO_NULL, &file));
+    CHECK(file == MPI_FILE_NULL);
+    FAILS(MPI_ERR_AMODE, MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDONLY | MPI_MODE_CREATE, MPI_INFO_NULL, &file));
+    FAILS(MPI_ERR_AMODE, MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDWR | MPI_MODE_RDONLY, MPI_INFO_NULL, &file));
+    FAILS(MPI_ERR_AMODE, MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE, MPI_INFO_NULL, &file));
+    FAILS(MPI_ERR_AMODE, MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDWR | MPI_MODE_SEQUENTIAL, MPI_INFO_NULL, &file));
+    FAILS(MPI_ERR_NO_SUCH_FILE, MPI_File_delete(path, MPI_INFO_NULL));
+    OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_EXCL | MPI_MODE_WRONLY, MPI_INFO_NULL, &file));
+    FAILS(MPI_ERR_ACCESS, MPI_File_read_at(file, 0, &byte, 1, MPI_CHAR, &status));
+    OK(MPI_File_write_at(file, rank, &byte, 1, MPI_CHAR, &status));
+    FAILS(MPI_ERR_ARG, MPI_File_write_at(file, -1, &byte, 1, MPI_CHAR, &status));
+    FAILS(MPI_ERR_COUNT, MPI_File_write_at(file, 0, &byte, -1, MPI_CHAR, &status));
+    FAILS(MPI_ERR_ARG, MPI_File_set_size(file, -1));
+    FAILS(MPI_ERR_ARG, MPI_File_seek(file, -1, MPI_SEEK_SET));
+    FAILS(MPI_ERR_ARG, MPI_File_set_view(file, -1, MPI_CHAR, MPI_CHAR, "native", MPI_INFO_NULL));
+    FAILS(MPI_ERR_UNSUPPORTED_DATAREP, MPI_File_set_view(file, 0, MPI_CHAR, MPI_CHAR, "ebcdic", MPI_INFO_NULL));
+    OK(MPI_File_close(&file));
+    FAILS(MPI_ERR_FILE_EXISTS,
+          MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_EXCL | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
+    OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDONLY, MPI_INFO_NULL, &file));
+    FAILS(MPI_ERR_READ_ONLY, MPI_File_write_at(file, 0, &byte, 1, MPI_CHAR, &status));
+    FAILS(MPI_ERR_READ_ONLY, MPI_File_iwrite_at(file, 0, &byte, 1, MPI_CHAR, &request));
+    FAILS(MPI_ERR_READ_ONLY, MPI_File_set_size(file, 0));
+    FAILS(MPI_ERR_READ_ONLY, MPI_File_write_all(file, &byte, 1, MPI_CHAR, &status));
+    OK(MPI_File_get_size(file, &size));
+    CHECK(size == ranks);
+    OK(MPI_File_sync(file));
+    OK(MPI_File_close(&file));
+    OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_WRONLY | MPI_MODE_APPEND, MPI_INFO_NULL, &file));
+    OK(MPI_File_get_position(file, &size));
+    CHECK(size == ranks);
+    OK(MPI_File_get_position_shared(file, &size));
+    CHECK(size == ranks);
+    OK(MPI_File_write_ordered(file, &byte, 1, MPI_CHAR, &status));
+    OK(MPI_File_get_size(file, &size));
+    MPI_Barrier(MPI_COMM_WORLD);
+    OK(MPI_File_close(&file));
+    CHECK(size > ranks && size <= 2 * ranks);
+}
+
+static void sequential(const char *path)
+{
+    MPI_File file;
+    char byte = (char)('0' + rank), got;
+    MPI_Status status;
+    MPI_Offset offset;
+
+    OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_WRONLY | MPI_MODE_SEQUENTIAL, MPI_INFO_NULL, &file));
+    FAILS(MPI_ERR_UNSUPPORTED_OPERATION, MPI_File_write_at(file, 0, &byte, 1, MPI_CHAR, &status));
+    FAILS(MPI_ERR_UNSUPPORTED_OPERATION, MPI_File_write(file, &byte, 1, MPI_CHAR, &status));
+    FAILS(MPI_ERR_UNSUPPORTED_OPERATION, MPI_File_seek(file, 0, MPI_SEEK_SET));
+    FAILS(MPI_ERR_UNSUPPORTED_OPERATION, MPI_File_get_position(file, &offset));
+    FAILS(MPI_ERR_UNSUPPORTED_OPERATION, MPI_File_get_byte_offset(file, 0, &offset));
+    FAILS(MPI_ERR_UNSUPPORTED_OPERATION, MPI_File_seek_shared(file, 0, MPI_SEEK_SET));
+    OK(MPI_File_write_ordered(file, &byte, 1, MPI_CHAR, &status));
+    OK(MPI_File_set_view(file, MPI_DISPLACEMENT_CURRENT, MPI_CHAR, MPI_CHAR, "native", MPI_INFO_NULL));
+    OK(MPI_File_write_ordered(file, &byte, 1, MPI_CHAR, &status));
+    OK(MPI_File_close(&file));
+    OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDONLY | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL, &file));
+    for (int half = 0; half < 2; half++) {
+        OK(MPI_File_read_at(file, half * ranks + rank, &got, 1, MPI_CHAR, &status));
+        CHECK(got == byte);
+    }
+    OK(MPI_File_close(&file));
+    FAILS(MPI_ERR_NO_SUCH_FILE, MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDONLY, MPI_INFO_NULL, &file));
+}
+
+static void handlers(const char *path)
+{
+    MPI_File file;
+    MPI_Errhandler own, got;
+    char byte;
+    int seen;
+
+    OK(MPI_File_get_errhandler(MPI_FILE_NULL, &got));
+    CHECK(got == MPI_ERRORS_RETURN);
+    OK(MPI_File_create_errhandler(handler, &own));
+    OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
+    OK(MPI_File_get_errhandler(file, &got));
+    CHECK(got == MPI_ERRORS_RETURN);
+    OK(MPI_File_set_errhandler(file, own));
+    OK(MPI_Errhandler_free(&own));
+    CHECK(own == MPI_ERRHANDLER_NULL);
+    FAILS(MPI_ERR_ARG, MPI_File_read_at(file, -1, &byte, 1, MPI_CHAR, MPI_STATUS_IGNORE));
+    CHECK(handled == 1 && handled_file == file && handled_code != MPI_SUCCESS);
+    OK(MPI_File_call_errhandler(file, MPI_ERR_OTHER));
+    CHECK(handled == 2 && handled_code == MPI_ERR_OTHER);
+    OK(MPI_File_get_errhandler(file, &got));
+    OK(MPI_File_set_errhandler(file, MPI_ERRORS_RETURN));
+    FAILS(MPI_ERR_ARG, MPI_File_read_at(file, -1, &byte, 1, MPI_CHAR, MPI_STATUS_IGNORE));
+    CHECK(handled == 2);
+    /* A new file inherits the handler of MPI_FILE_NULL, and failing to open calls it. */
+    OK(MPI_File_set_errhandler(MPI_FILE_NULL, got));
+    OK(MPI_Errhandler_free(&got));
+    OK(MPI_File_close(&file));
+    FAILS(MPI_ERR_AMODE, MPI_File_open(MPI_COMM_WORLD, path, 0, MPI_INFO_NULL, &file));
+    CHECK(handled == 3);
+    OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDWR, MPI_INFO_NULL, &file));
+    seen = handled;
+    FAILS(MPI_ERR_ARG, MPI_File_read_at(file, -1, &byte, 1, MPI_CHAR, MPI_STATUS_IGNORE));
+    CHECK(handled == seen + 1);
+    OK(MPI_File_set_errhandler(MPI_FILE_NULL, MPI_ERRORS_RETURN));
+    OK(MPI_File_close(&file));
+}
+
+static void split_calls(const char *path)
+{
+    MPI_File file;
+    char bytes[4] = "abc";
+
+    OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDWR, MPI_INFO_NULL, &file));
+    CHECK(MPI_File_write_all_end(file, bytes, MPI_STATUS_IGNORE) != MPI_SUCCESS);
+    OK(MPI_File_write_at_all_begin(file, 0, bytes, 3, MPI_CHAR));
+    CHECK(MPI_File_write_all_begin(file, bytes, 3, MPI_CHAR) != MPI_SUCCESS);
+    CHECK(MPI_File_write_all(file, bytes, 3, MPI_CHAR, MPI_STATUS_IGNORE) != MPI_SUCCESS);
+    CHECK(MPI_File_write_all_end(file, bytes, MPI_STATUS_IGNORE) != MPI_SUCCESS);
+    OK(MPI_File_write_at(file, 0, bytes, 3, MPI_CHAR, MPI_STATUS_IGNORE));
+    OK(MPI_File_write_at_all_end(file, bytes, MPI_STATUS_IGNORE));
+    OK(MPI_File_close(&file));
+}
+
+static void hints(const char *path)
+{
+    MPI_File file;
+    MPI_Info info, got;
+    MPI_Group group, world;
+    char value[MPI_MAX_INFO_VAL + 1];
+    int flag, result, amode;
+
+    if (rank == 0)
+        MPI_File_delete(path, MPI_INFO_NULL);
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "striping_factor", "2");
+    MPI_Info_set(info, "striping_unit", "131072");
+    MPI_Info_set(info, "cb_buffer_size", "1048576");
+    MPI_Info_set(info, "cb_nodes", "1");
+    MPI_Info_set(info, "of_no_meaning", "7");
+    OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, info, &file));
+    OK(MPI_File_get_info(file, &got));
+    static const char *const expected[][2] = {{"striping_factor", "2"}, {"striping_unit", "131072"}, {"cb_buffer_size", "1048576"},
+                                              {"cb_nodes", "1"},        {"romio_cb_write", "automatic"}};
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        MPI_Info_get(got, expected[i][0], MPI_MAX_INFO_VAL, value, &flag);
+        CHECK(flag && !strcmp(value, expected[i][1]));
+    }
+    MPI_Info_get(got, "of_no_meaning", MPI_MAX_INFO_VAL, value, &flag);
+    CHECK(!flag);
+    MPI_Info_free(&got);
+    MPI_Info_set(info, "romio_cb_write", "disable");
+    OK(MPI_File_set_info(file, info));
+    OK(MPI_File_get_info(file, &got));
+    MPI_Info_get(got, "romio_cb_write", MPI_MAX_INFO_VAL, value, &flag);
+    CHECK(flag && !strcmp(value, "disable"));
+    MPI_Info_free(&got);
+    MPI_Info_free(&info);
+    OK(MPI_File_get_group(file, &group));
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_compare(group, world, &result);
+    CHECK(result == MPI_IDENT);
+    MPI_Group_free(&group);
+    MPI_Group_free(&world);
+    OK(MPI_File_get_amode(file, &amode));
+    CHECK(amode == (MPI_MODE_CREATE | MPI_MODE_RDWR));
+    CHECK(MPI_File_f2c(MPI_File_c2f(file)) == file);
+    CHECK(MPI_File_f2c(MPI_File_c2f(MPI_FILE_NULL)) == MPI_FILE_NULL);
+    OK(MPI_File_close(&file));
+}
+
+/* A file of ccPFS and one that is not, open at once. */
+static void both(const char *path, const char *outside)
+{
+    MPI_File ours, other;
+    char bytes[8], in[8];
+    MPI_Errhandler got;
+
+    memset(bytes, 'A' + rank, sizeof bytes);
+    OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &ours));
+    OK(MPI_File_open(MPI_COMM_WORLD, outside, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &other));
+    OK(MPI_File_write_at_all(ours, rank * 8, bytes, 8, MPI_CHAR, MPI_STATUS_IGNORE));
+    OK(MPI_File_write_at_all(other, rank * 8, bytes, 8, MPI_CHAR, MPI_STATUS_IGNORE));
+    OK(MPI_File_read_at(ours, rank * 8, in, 8, MPI_CHAR, MPI_STATUS_IGNORE));
+    CHECK(!memcmp(in, bytes, 8));
+    OK(MPI_File_read_at(other, rank * 8, in, 8, MPI_CHAR, MPI_STATUS_IGNORE));
+    CHECK(!memcmp(in, bytes, 8));
+    OK(MPI_File_get_errhandler(other, &got));
+    CHECK(MPI_File_f2c(MPI_File_c2f(other)) == other);
+    OK(MPI_File_close(&ours));
+    OK(MPI_File_close(&other));
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (rank == 0)
+        OK(MPI_File_delete(outside, MPI_INFO_NULL));
+    MPI_Barrier(MPI_COMM_WORLD);
+    /* Without the others. */
+    OK(MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDONLY, MPI_INFO_NULL, &ours));
+    OK(MPI_File_read_all(ours, in, 8, MPI_CHAR, MPI_STATUS_IGNORE));
+    CHECK(in[0] == 'A');
+    OK(MPI_File_close(&ours));
+}
+
+int main(int argc, char **argv)
+{
+    const char *path = begin(argc, argv);
+
+    CHECK(argc == 3);
+    modes(path);
+    sequential(path);
+    handlers(path);
+    split_calls(path);
+    hints(path);
+    both(path, argv[2]);
+    return end();
+}
