@@ -5,16 +5,23 @@
 //! let go for which mode, all in order; which locks are unreleased, and whom a glimpse asks. Two things are left open, because
 //! nobody may rely on them: the order among the holders that are asked in a row, and that among the locks that a grant replaces.
 //! Clocks must run for all who are waited for; they may run longer.
+//!
+//! Ranges are sets of cells here, so that extents, lists and sections are all the same to the twin, but for what is said of extents
+//! alone: they are rounded, grow and are joined by their bounds.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ccpfs_dlm::server::{Effect, Input, Origin, Resource};
-use ccpfs_types::{ClientId, Expansion, Extent, LockId, LockMode, LockState, Policy, RequestId, Sn, Terms};
+use ccpfs_region::{Region, Section};
+use ccpfs_types::{
+    ClientId, Expansion, Extent, GroupId, LockId, LockMode, LockState, Part, Policy, RequestId, Sn, Terms,
+};
 use ccpfs_wire::GrantedLock;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 /// Cells of one unit of the policy's granularity; one more stands for all bytes from here to the end of any file.
 const SPACE: u64 = 16;
+const ALL: Cells = (1 << (SPACE + 1)) - 1;
 const EAGAIN: i32 = 11;
 const ESTALE: i32 = 116;
 
@@ -28,9 +35,32 @@ struct Wish {
     /// In bytes, before rounding, as thousandths of a unit.
     start: u64,
     length: u64,
-    /// 0: exactly; 1: to the end of the file; 2: a little more.
+    /// 0: exactly; 1: to the end of the file; 2: a little more; of sections: 2: all pieces that would go on with them.
     desired: u8,
     try_only: bool,
+    shape: Shape,
+    part: u8,
+    group: u64,
+}
+
+/// What a wish is for: the bytes of `start` and `length`, or whole cells.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    Extent,
+    /// Pieces of a section from the cell of `start` on.
+    Section {
+        length: u64,
+        stride: u64,
+        count: u64,
+    },
+    /// One level around another.
+    Nested {
+        length: u64,
+        stride: u64,
+        count: u64,
+    },
+    /// Any cells.
+    List(u32),
 }
 
 /// What happens; numbers choose among what is there, counted around.
@@ -54,32 +84,57 @@ enum Event {
     ReleaseForeign {
         which: usize,
     },
+    /// A holder keeps its lock but for these cells.
+    Narrow {
+        which: usize,
+        start: u64,
+        end: u64,
+    },
     Evict {
         client: u64,
     },
     Destroy,
 }
 
-fn wishes() -> impl Strategy<Value = Wish> {
-    (1_u64..5, 0_usize..4, 0..SPACE * 1000, 1_u64..5000, 0_u8..3, prop::bool::weighted(0.1)).prop_map(
-        |(client, mode, start, length, desired, try_only)| Wish {
+fn shapes() -> impl Strategy<Value = Shape> {
+    let section = || (1_u64..3, 1_u64..4, 2_u64..5);
+    prop_oneof![
+        4 => Just(Shape::Extent),
+        3 => section().prop_map(|(length, gap, count)| Shape::Section { length, stride: length + gap, count }),
+        1 => section().prop_map(|(length, gap, count)| Shape::Nested { length, stride: length + gap, count }),
+        1 => (1_u32..1 << SPACE).prop_map(Shape::List),
+    ]
+}
+
+fn wishes(shape: impl Strategy<Value = Shape>) -> impl Strategy<Value = Wish> {
+    let terms = (prop::bool::weighted(0.1), 0_u8..8, 0_u64..12);
+    (1_u64..5, 0_usize..4, 0..SPACE * 1000, 1_u64..5000, 0_u8..3, terms, shape).prop_map(
+        |(client, mode, start, length, desired, (try_only, part, group), shape)| Wish {
             client,
             mode,
             start,
             length,
             desired,
             try_only,
+            shape,
+            part,
+            group: if group < 3 { group } else { 0 },
         },
     )
 }
 
 fn events() -> impl Strategy<Value = Event> {
+    events_with(Just(Shape::Extent))
+}
+
+fn events_with(shape: impl Strategy<Value = Shape>) -> impl Strategy<Value = Event> {
     let which = any::<usize>;
     prop_oneof![
-        30 => wishes().prop_map(Event::Enqueue),
+        30 => wishes(shape).prop_map(Event::Enqueue),
         20 => (which(), any::<bool>()).prop_map(|(which, lower)| Event::Acknowledge { which, lower }),
         5 => (which(), any::<bool>()).prop_map(|(which, lower)| Event::Convert { which, lower }),
         20 => which().prop_map(|which| Event::Release { which }),
+        8 => (which(), 0..SPACE, 1..=SPACE + 1).prop_map(|(which, start, end)| Event::Narrow { which, start, end }),
         1 => which().prop_map(|which| Event::ReleaseForeign { which }),
         2 => (1_u64..5).prop_map(|client| Event::Evict { client }),
         1 => prop_oneof![4 => Just(Event::ReleaseForeign { which: 0 }), 1 => Just(Event::Destroy)],
@@ -93,11 +148,40 @@ enum Phase {
     Canceling,
 }
 
-/// Ranges are cells; `SPACE + 1` is the end of any file.
-type Cells = std::ops::Range<u64>;
+/// A bit for each cell; the last one is the end of any file.
+type Cells = u32;
 
-fn overlap(a: &Cells, b: &Cells) -> bool {
-    a.clone().any(|cell| b.contains(&cell))
+fn cells(range: impl IntoIterator<Item = u64>) -> Cells {
+    range.into_iter().fold(0, |cells, cell| cells | 1 << cell)
+}
+
+fn first(cells: Cells) -> u64 {
+    u64::from(cells.trailing_zeros())
+}
+
+/// One past the last cell.
+fn end(cells: Cells) -> u64 {
+    u64::from(u32::BITS - cells.leading_zeros())
+}
+
+fn hull(cells: Cells) -> Cells {
+    self::cells(first(cells)..end(cells))
+}
+
+fn is_extent(cells: Cells) -> bool {
+    cells == hull(cells)
+}
+
+fn holds(cells: Cells, others: Cells) -> bool {
+    others & !cells == 0
+}
+
+/// A range for both: extents by their bounds, others only if one holds the other.
+fn joined(a: Cells, b: Cells) -> Option<Cells> {
+    if is_extent(a) && is_extent(b) {
+        return Some(hull(a | b));
+    }
+    (holds(a, b) || holds(b, a)).then_some(a | b)
 }
 
 #[derive(Clone, Debug)]
@@ -106,6 +190,8 @@ struct Lock {
     holder: u64,
     mode: LockMode,
     cells: Cells,
+    group: u64,
+    of_several: bool,
     phase: Phase,
     lowest_sn: Option<u64>,
     hurried: bool,
@@ -118,6 +204,14 @@ struct Request {
     mode: LockMode,
     required: Cells,
     desired: Cells,
+    part: Part,
+    group: u64,
+}
+
+impl Request {
+    fn passes(&self, other: &Request) -> bool {
+        self.part == Part::Next || self.group != 0 && other.group == 0
+    }
 }
 
 /// What can be told of an effect, comparable.
@@ -128,8 +222,7 @@ enum Told {
         request: u64,
         lock: u64,
         mode: LockMode,
-        start: u64,
-        end: u64,
+        cells: Cells,
         sn: u64,
         canceling: bool,
         early: bool,
@@ -139,11 +232,13 @@ enum Told {
         to: u64,
         request: u64,
         errno: i32,
+        at: Option<u64>,
     },
     Asked {
         lock: u64,
         to: u64,
         wanted: LockMode,
+        cells: Cells,
     },
 }
 
@@ -165,28 +260,49 @@ fn compatible(requested: LockMode, granted: LockMode, canceling: bool) -> bool {
     }
 }
 
+fn same_group(a: u64, b: u64) -> bool {
+    a != 0 && a == b
+}
+
 impl Twin {
-    fn conflicts(&self, mode: LockMode, lock: &Lock) -> bool {
-        !compatible(mode, lock.mode, self.policy.early_grant && lock.phase == Phase::Canceling)
+    fn conflicts(&self, mode: LockMode, group: u64, lock: &Lock) -> bool {
+        let canceling = self.policy.early_grant && lock.phase == Phase::Canceling;
+        !compatible(mode, lock.mode, canceling) && !same_group(group, lock.group)
+    }
+
+    /// The order in which own locks are taken in.
+    fn order(&self, lock: &Lock) -> (bool, u32, u64, u64) {
+        let aside = self.policy.early_grant && lock.phase == Phase::Canceling && lock.mode == LockMode::Nbw;
+        let unit = u64::from(self.policy.granularity_bytes);
+        let start = first(lock.cells) * unit;
+        let last = if end(lock.cells) > SPACE { Extent::EOF } else { end(lock.cells) * unit };
+        (aside, (last - start).ilog2(), start, lock.id)
     }
 
     /// What stands against a request: mode and range that it would get, its own locks that these take in, others in the way.
     fn obstacles(&self, request: &Request) -> (LockMode, Cells, BTreeSet<u64>, BTreeSet<u64>) {
-        let (mut mode, mut cells) = (request.mode, request.required.clone());
+        let (mut mode, mut cells) = (request.mode, request.required);
         loop {
-            let against: Vec<&Lock> =
-                self.locks.iter().filter(|l| overlap(&l.cells, &cells) && self.conflicts(mode, l)).collect();
-            let joins =
-                |l: &&&Lock| self.policy.upgrading && l.holder == request.client && l.phase == Phase::Granted;
-            let own: Vec<&Lock> = against.iter().filter(|l| joins(l)).copied().collect();
-            let mut grown = (mode, cells.clone());
-            for lock in &own {
-                grown.0 = grown.0.join(lock.mode);
-                grown.1 = grown.1.start.min(lock.cells.start)..grown.1.end.max(lock.cells.end);
+            let stands = |l: &&Lock| l.cells & cells != 0 && self.conflicts(mode, request.group, l);
+            let mut against: Vec<&Lock> = self.locks.iter().filter(stands).collect();
+            against.sort_by_key(|lock| self.order(lock));
+            let (mut own, mut others) = (BTreeSet::new(), BTreeSet::new());
+            let mut grown = (mode, cells);
+            for lock in against {
+                let mine = lock.holder == request.client && lock.group == request.group;
+                let may = self.policy.upgrading && mine && lock.phase == Phase::Granted;
+                let several = lock.of_several || request.part != Part::Only;
+                match joined(grown.1, lock.cells).filter(|_| may && !several) {
+                    Some(cells) => {
+                        grown = (grown.0.join(lock.mode), cells);
+                        own.insert(lock.id);
+                    }
+                    None => {
+                        others.insert(lock.id);
+                    }
+                }
             }
-            if grown == (mode, cells.clone()) {
-                let own: BTreeSet<u64> = own.iter().map(|l| l.id).collect();
-                let others = against.iter().map(|l| l.id).filter(|id| !own.contains(id)).collect();
+            if grown == (mode, cells) {
                 return (mode, cells, own, others);
             }
             (mode, cells) = grown;
@@ -195,9 +311,13 @@ impl Twin {
 
     /// Whether an earlier request is in the way.
     fn is_behind(&self, request: &Request, earlier: &[Request]) -> bool {
-        earlier.iter().any(|other| {
-            overlap(&other.required, &request.required) && !compatible(request.mode, other.mode, false)
-        })
+        earlier.iter().any(|other| !request.passes(other) && self.wait_for_each_other(request, other))
+    }
+
+    fn wait_for_each_other(&self, request: &Request, other: &Request) -> bool {
+        other.required & request.required != 0
+            && !compatible(request.mode, other.mode, false)
+            && !same_group(request.group, other.group)
     }
 
     /// Looks at every request, oldest first, and begins again after each grant.
@@ -215,14 +335,21 @@ impl Twin {
                 self.grant(&request, mode, cells, &own, told);
                 at = 0;
             } else {
-                self.ask(&others, mode, told);
-                at += 1;
+                // Whoever would have taken in what is asked for now may have others in the way.
+                let began = self.ask(&others, (mode, cells), told);
+                at = if began { 0 } else { at + 1 };
             }
         }
     }
 
-    fn ask(&mut self, others: &BTreeSet<u64>, wanted: LockMode, told: &mut Vec<Told>) {
+    fn ask(
+        &mut self,
+        others: &BTreeSet<u64>,
+        (wanted, cells): (LockMode, Cells),
+        told: &mut Vec<Told>,
+    ) -> bool {
         let blind = matches!(wanted, LockMode::Nbw | LockMode::Bw);
+        let mut began = false;
         for lock in self.locks.iter_mut().filter(|lock| others.contains(&lock.id)) {
             let ask = match lock.phase {
                 Phase::Granted => true,
@@ -231,12 +358,14 @@ impl Twin {
             };
             if ask {
                 lock.hurried = !blind;
-                told.push(Told::Asked { lock: lock.id, to: lock.holder, wanted });
+                told.push(Told::Asked { lock: lock.id, to: lock.holder, wanted, cells });
             }
             if lock.phase == Phase::Granted {
                 lock.phase = Phase::Asked;
+                began = true;
             }
         }
+        began
     }
 
     fn grant(
@@ -249,16 +378,14 @@ impl Twin {
     ) {
         let inherited = self.locks.iter().filter(|l| own.contains(&l.id)).filter_map(|l| l.lowest_sn).min();
         self.locks.retain(|lock| !own.contains(&lock.id));
-        let mut cells = base.clone();
-        if matches!(self.policy.expansion, Expansion::Greedy | Expansion::PastWaiting) {
-            while cells.end < request.desired.end.max(base.end) && self.is_free(cells.end, mode) {
-                cells.end += 1;
-            }
-        }
-        let wanted =
-            |other: &Request| overlap(&other.required, &cells) && !compatible(mode, other.mode, false);
+        let cells = self.grown(base, mode, request);
+        let wanted = |other: &Request| {
+            other.required & cells != 0
+                && !compatible(mode, other.mode, false)
+                && !same_group(request.group, other.group)
+        };
         let canceling = self.policy.early_revocation && cells == base && self.waiting.iter().any(wanted);
-        let written = |lock: &Lock| lock.lowest_sn.is_some() && overlap(&lock.cells, &cells);
+        let written = |lock: &Lock| lock.lowest_sn.is_some() && lock.cells & cells != 0;
         let early = mode.writes() && self.locks.iter().any(written);
         let (lock, sn) = (self.next_lock, self.next_sn);
         self.next_lock += 1;
@@ -269,8 +396,7 @@ impl Twin {
             request: request.number,
             lock,
             mode,
-            start: cells.start,
-            end: cells.end,
+            cells,
             sn,
             canceling,
             early,
@@ -281,16 +407,50 @@ impl Twin {
             holder: request.client,
             mode,
             cells,
+            group: request.group,
+            of_several: request.part != Part::Only,
             phase: if canceling { Phase::Canceling } else { Phase::Granted },
             lowest_sn: inherited.or(own_sn),
             hurried: false,
         });
     }
 
+    /// What is granted of what is desired.
+    fn grown(&self, base: Cells, mode: LockMode, request: &Request) -> Cells {
+        if self.policy.expansion == Expansion::Exact {
+            return base;
+        }
+        let free = cells((0..SPACE + 1).filter(|cell| self.is_free(*cell, mode, request.group)));
+        let desired = request.desired;
+        if is_extent(base) && is_extent(desired) {
+            let mut grown = base;
+            while end(grown) < end(desired) && free & 1 << end(grown) != 0 {
+                grown |= 1 << end(grown);
+            }
+            return grown;
+        }
+        if !holds(desired, base) {
+            return base;
+        }
+        let from_base = desired & (ALL << first(base));
+        for wish in [desired, from_base] {
+            let taken = wish & !free;
+            if taken == 0 {
+                return wish;
+            }
+            if first(taken) >= end(base) {
+                return wish & cells(0..first(taken));
+            }
+        }
+        base
+    }
+
     /// Whether nobody has, and nobody waits for (if that counts), a cell in a mode that conflicts.
-    fn is_free(&self, cell: u64, mode: LockMode) -> bool {
-        let waits = |r: &Request| r.required.contains(&cell) && !compatible(mode, r.mode, false);
-        !self.locks.iter().any(|lock| lock.cells.contains(&cell) && self.conflicts(mode, lock))
+    fn is_free(&self, cell: u64, mode: LockMode, group: u64) -> bool {
+        let here = |cells: Cells| cells & 1 << cell != 0;
+        let waits =
+            |r: &Request| here(r.required) && !compatible(mode, r.mode, false) && !same_group(group, r.group);
+        !self.locks.iter().any(|lock| here(lock.cells) && self.conflicts(mode, group, lock))
             && (self.policy.expansion == Expansion::PastWaiting || !self.waiting.iter().any(waits))
     }
 
@@ -298,7 +458,9 @@ impl Twin {
         if try_only {
             let (mode, cells, own, others) = self.obstacles(&request);
             if self.is_behind(&request, &self.waiting) || !others.is_empty() {
-                told.push(Told::Denied { to: request.client, request: request.number, errno: EAGAIN });
+                let at = self.first_in_the_way(&request);
+                let (to, request) = (request.client, request.number);
+                told.push(Told::Denied { to, request, errno: EAGAIN, at });
                 return;
             }
             self.grant(&request, mode, cells, &own, told);
@@ -306,6 +468,13 @@ impl Twin {
             self.waiting.push(request);
         }
         self.serve_all(told);
+    }
+
+    fn first_in_the_way(&self, request: &Request) -> Option<u64> {
+        let granted = self.locks.iter().filter(|lock| self.conflicts(request.mode, request.group, lock));
+        let waiting = self.waiting.iter().filter(|other| self.wait_for_each_other(request, other));
+        let all = granted.map(|lock| lock.cells).chain(waiting.map(|other| other.required));
+        all.map(|cells| cells & request.required).filter(|cells| *cells != 0).map(first).min()
     }
 
     fn cancel(&mut self, id: u64, mode: LockMode, told: &mut Vec<Told>) {
@@ -352,30 +521,35 @@ impl World {
         if byte == Extent::EOF { SPACE + 1 } else { byte / self.unit }
     }
 
+    fn cells(&self, region: &Region) -> Cells {
+        region.pieces().fold(0, |all, piece| {
+            assert!(piece.start() % self.unit == 0, "{region}");
+            all | cells(self.cell(piece.start())..self.cell(piece.end()))
+        })
+    }
+
     fn told(&mut self, effect: Effect) -> Option<Told> {
         match effect {
             Effect::Grant { to, request, granted } => {
                 let GrantedLock { lock, mode, region, sn, state, replaces, early } = granted;
-                let extent = region.as_extent().unwrap();
-                assert!(extent.start() % self.unit == 0, "{extent}");
                 Some(Told::Granted {
                     to: to.0,
                     request: request.0,
                     lock: lock.0,
                     mode,
-                    start: self.cell(extent.start()),
-                    end: self.cell(extent.end()),
+                    cells: self.cells(&region),
                     sn: sn.0,
                     canceling: state == LockState::Canceling,
                     early,
                     replaces: replaces.into_iter().map(|lock| lock.0).collect(),
                 })
             }
-            Effect::Deny { to, request, errno, first_common: _ } => {
-                Some(Told::Denied { to: to.0, request: request.0, errno })
+            Effect::Deny { to, request, errno, first_common } => {
+                let at = first_common.map(|byte| self.cell(byte));
+                Some(Told::Denied { to: to.0, request: request.0, errno, at })
             }
-            Effect::Revoke { to, lock, wanted, region: _ } => {
-                Some(Told::Asked { lock: lock.0, to: to.0, wanted })
+            Effect::Revoke { to, lock, wanted, region } => {
+                Some(Told::Asked { lock: lock.0, to: to.0, wanted, cells: self.cells(&region) })
             }
             Effect::Arm { lock, holder: _ } => {
                 assert!(self.running.insert(lock.0), "a clock is started once");
@@ -420,7 +594,7 @@ impl World {
         for start in [0, 3, 7, 12] {
             let probe = start..start + 3;
             let extent = Extent::new(probe.start * self.unit, probe.end * self.unit).unwrap();
-            let over = self.twin.locks.iter().filter(|lock| overlap(&lock.cells, &probe));
+            let over = self.twin.locks.iter().filter(|lock| lock.cells & cells(probe.clone()) != 0);
             let numbers: Vec<u64> = over.filter_map(|lock| lock.lowest_sn).collect();
             for sn in
                 numbers.iter().flat_map(|number| [number.saturating_sub(1), *number, number + 1]).chain([0])
@@ -429,54 +603,120 @@ impl World {
                 assert_eq!(found.is_some(), numbers.iter().any(|number| *number <= sn));
                 assert!(found.is_none_or(|found| found <= Sn(sn) && numbers.contains(&found.0)));
             }
-            let above = self.twin.locks.iter().filter(|l| l.lowest_sn.is_some() && l.cells.end > start);
+            let above = self.twin.locks.iter().filter(|l| l.lowest_sn.is_some() && end(l.cells) > start);
             let holders: BTreeSet<ClientId> = above.map(|lock| ClientId(lock.holder)).collect();
             assert_eq!(self.resource.write_holders(start * self.unit), Vec::from_iter(holders));
         }
     }
 
+    /// What a wish requires and desires, if it lies in the cells that there are.
+    fn ranges(&self, wish: &Wish) -> Option<(Region, Region)> {
+        let byte = |thousandths: u64| thousandths * self.unit / 1000;
+        let start = byte(wish.start);
+        let first = start / self.unit * self.unit;
+        let section = |levels: &[(u64, u64)], length: u64| {
+            let levels: Vec<_> = levels.iter().map(|(stride, count)| (stride * self.unit, *count)).collect();
+            Some(Region::from(Section::new(first, length * self.unit, &levels).ok()?))
+        };
+        let exactly = |region: Region| {
+            let desired = if wish.desired == 1 {
+                Extent::to_eof(region.bounds().start()).into()
+            } else {
+                region.clone()
+            };
+            Some((region, desired))
+        };
+        let (required, desired): (Region, Region) = match wish.shape {
+            Shape::Extent => {
+                let required = Extent::new(start, byte(wish.start + wish.length).max(start + 1))?;
+                let desired = match wish.desired {
+                    0 => required,
+                    1 => Extent::to_eof(start),
+                    _ => Extent::new(start, required.end() + 3 * self.unit)?,
+                };
+                (required.into(), desired.into())
+            }
+            Shape::Section { length, stride, count } => {
+                let all = section(&[(stride, count)], length)?;
+                match wish.desired {
+                    2 => (section(&[(stride, wish.length % count + 1)], length)?, all),
+                    _ => exactly(all)?,
+                }
+            }
+            Shape::Nested { length, stride, count } => {
+                exactly(section(&[(stride, 2), (2 * stride + 1, count)], length)?)?
+            }
+            Shape::List(cells) => {
+                let pieces = (0..SPACE).filter(|cell| cells & 1 << cell != 0);
+                let piece = |cell| Extent::with_length(cell * self.unit, self.unit);
+                exactly(Region::from_extents(pieces.filter_map(piece).collect())?)?
+            }
+        };
+        // Beyond the last cell there is nothing but the end of the file.
+        let fits = |region: &Region| {
+            matches!(region.bounds().end(), Extent::EOF) || region.bounds().end() <= SPACE * self.unit
+        };
+        (fits(&required) && fits(&desired)).then_some((required, desired))
+    }
+
     fn enqueue(&mut self, wish: Wish) {
         self.next_request += 1;
         let number = self.next_request;
-        let byte = |thousandths: u64| thousandths * self.unit / 1000;
-        let start = byte(wish.start);
-        let required = Extent::new(start, byte(wish.start + wish.length).max(start + 1)).unwrap();
-        let desired = match wish.desired {
-            0 => required,
-            1 => Extent::to_eof(start),
-            _ => Extent::new(start, required.end() + 3 * self.unit).unwrap(),
-        };
+        let Some((required, desired)) = self.ranges(&wish) else { return };
         // Every cell that a byte lies in.
-        let rounded = |extent: Extent| {
-            self.cell(extent.start())..match extent.end() {
-                Extent::EOF => SPACE + 1,
-                end => (end - 1) / self.unit + 1,
-            }
+        let rounded = |region: &Region| {
+            region.pieces().fold(0, |all, piece| {
+                let end = match piece.end() {
+                    Extent::EOF => SPACE + 1,
+                    end => (end - 1) / self.unit + 1,
+                };
+                all | cells(self.cell(piece.start())..end)
+            })
+        };
+        let part = match wish.part {
+            // Parts are not rounded to cells.
+            6 if self.unit == 1 => Part::First,
+            7 if self.unit == 1 => Part::Next,
+            _ => Part::Only,
         };
         let mode = LockMode::ALL[wish.mode];
         let known = if mode.writes() && !self.policy.write_modes { LockMode::Pw } else { mode };
+        let (least, most) = (rounded(&required), rounded(&desired));
         let request = Request {
             client: wish.client,
             number,
             mode: known,
-            required: rounded(required),
-            desired: rounded(desired),
+            required: least,
+            desired: joined(most, least).filter(|_| part == Part::Only).unwrap_or(least),
+            part,
+            group: wish.group,
         };
-        // Beyond the last cell there is nothing but the end of the file.
-        if request.required.end > SPACE || (request.desired.end > SPACE && wish.desired != 1) {
-            return;
-        }
         let mut told = Vec::new();
         self.twin.enqueue(request, wish.try_only, &mut told);
         let input = Input::Enqueue {
             from: ClientId(wish.client),
             request: RequestId(number),
             mode,
-            required: required.into(),
-            desired: desired.into(),
-            terms: Terms { try_only: wish.try_only, ..Terms::WAIT },
+            required,
+            desired,
+            terms: Terms { try_only: wish.try_only, part, group: GroupId(wish.group) },
         };
         self.compare(input, told);
+    }
+
+    /// A holder keeps its lock but for some cells, if something is left and it has not acknowledged.
+    fn narrow(&mut self, lock: &Lock, taken: std::ops::Range<u64>) {
+        let end = if taken.end > SPACE { Extent::EOF } else { taken.end * self.unit };
+        let Some(bytes) = Extent::new(taken.start * self.unit, end) else { return };
+        let kept = lock.cells & !cells(taken);
+        let mut told = Vec::new();
+        if kept != 0 && lock.phase != Phase::Canceling {
+            let held = self.twin.locks.iter_mut().find(|held| held.id == lock.id).unwrap();
+            (held.cells, held.phase, held.hurried) = (kept, Phase::Granted, false);
+            self.twin.serve_all(&mut told);
+        }
+        let (from, lock) = (ClientId(lock.holder), LockId(lock.id));
+        self.compare(Input::Narrow { from, lock, taken: bytes }, told);
     }
 
     fn choose(&self, which: usize, phases: &[Phase]) -> Option<Lock> {
@@ -523,6 +763,10 @@ impl World {
                 };
                 self.release(&lock);
             }
+            Event::Narrow { which, start, end } => {
+                let Some(lock) = self.choose(which, &[Granted, Asked, Canceling]) else { return };
+                self.narrow(&lock, start..end);
+            }
             Event::ReleaseForeign { which } => {
                 let Some(lock) = self.choose(which, &[Granted, Asked, Canceling]) else { return };
                 let from = ClientId(lock.holder + 1);
@@ -538,7 +782,8 @@ impl World {
                 self.compare(Input::Evict { client: ClientId(client) }, told);
             }
             Event::Destroy => {
-                let denied = |r: &Request| Told::Denied { to: r.client, request: r.number, errno: ESTALE };
+                let denied =
+                    |r: &Request| Told::Denied { to: r.client, request: r.number, errno: ESTALE, at: None };
                 let told = self.twin.waiting.iter().map(denied).collect();
                 self.twin.waiting.clear();
                 self.twin.locks.clear();
@@ -592,8 +837,24 @@ proptest! {
     }
 
     #[test]
+    fn the_lock_table_agrees_with_lists_where_locks_cover_sections(
+        history in prop::collection::vec(events_with(shapes()), 1..80),
+    ) {
+        play(Policy::SEQDLM, &history);
+    }
+
+    #[test]
+    fn the_lock_table_agrees_with_lists_where_sections_are_exact_or_go_past_those_who_wait(
+        history in prop::collection::vec(events_with(shapes()), 1..80),
+        exact in any::<bool>(),
+    ) {
+        let expansion = if exact { Expansion::Exact } else { Expansion::PastWaiting };
+        play(Policy { expansion, ..Policy::SEQDLM }, &history);
+    }
+
+    #[test]
     fn the_lock_table_agrees_with_lists_under_any_switches(
-        history in prop::collection::vec(events(), 1..60),
+        history in prop::collection::vec(events_with(shapes()), 1..60),
         switches in any::<[bool; 6]>(),
     ) {
         let [write_modes, early_grant, early_revocation, upgrading, exact, page] = switches;

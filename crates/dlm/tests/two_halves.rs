@@ -2,11 +2,16 @@
 //!
 //! Each client has three channels to the server, each in order, any order between them. Checked after each step: no two
 //! operations in use at the same time conflict (I1). At the end everybody has been served (I8) and all is released.
+//!
+//! Where sections are in play, operations need extents, lists or sections, some of them in parts of which each but the first is asked
+//! for while the others are held; and a holder that is asked for a part of a lock may keep the rest.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ccpfs_dlm::{client, server};
-use ccpfs_region::Region;
-use ccpfs_types::{ClientId, Extent, LockId, LockMode, LockState, OperationId, Policy, RequestId, Sn, Terms};
+use ccpfs_region::{Region, Section, UNBOUNDED};
+use ccpfs_types::{
+    ClientId, Extent, GroupId, LockId, LockMode, LockState, OperationId, Part, Policy, RequestId, Sn, Terms,
+};
 use ccpfs_wire::GrantedLock;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -23,13 +28,23 @@ impl Random {
 
 enum ToClient {
     Granted(RequestId, GrantedLock),
-    Revoked(LockId, LockMode),
+    Revoked(LockId, LockMode, Region),
 }
 
 struct InUse {
     mode: LockMode,
     region: Region,
     lock: LockId,
+    group: GroupId,
+}
+
+/// An operation that needs several locks.
+struct Chain {
+    mode: LockMode,
+    /// What it still needs, last first.
+    left: Vec<Region>,
+    held: BTreeSet<OperationId>,
+    next: OperationId,
 }
 
 struct Client {
@@ -37,7 +52,8 @@ struct Client {
     /// Control and callback from the server; control, callback and bulk to it.
     down: [VecDeque<ToClient>; 2],
     up: [VecDeque<server::Input>; 3],
-    wanted: BTreeMap<OperationId, (LockMode, Region)>,
+    wanted: BTreeMap<OperationId, (LockMode, Region, GroupId)>,
+    chains: Vec<Chain>,
     in_use: BTreeMap<OperationId, InUse>,
     flushes: VecDeque<(LockId, bool)>,
     /// Flushes that nobody waits for: not done before somebody does.
@@ -45,10 +61,19 @@ struct Client {
     to_do: u64,
 }
 
+impl Client {
+    /// Operations that have all that they need.
+    fn can_end(&self) -> impl Iterator<Item = OperationId> + '_ {
+        let waits = |operation: &OperationId| self.chains.iter().any(|chain| chain.held.contains(operation));
+        self.in_use.keys().copied().filter(move |operation| !waits(operation))
+    }
+}
+
 struct World {
     random: Random,
     server: server::Resource,
     clients: Vec<Client>,
+    sections: bool,
     next: u64,
     served: u64,
     /// Modes of locks as the clients were told.
@@ -58,13 +83,14 @@ struct World {
 }
 
 impl World {
-    fn new(policy: Policy, seed: u64) -> World {
+    fn new(policy: Policy, seed: u64, sections: bool) -> World {
         let settings = client::Settings { policy, locks_max: 4, age_ticks_max: 3 };
         let client = || Client {
             locks: client::Locks::new(settings),
             down: Default::default(),
             up: Default::default(),
             wanted: BTreeMap::new(),
+            chains: Vec::new(),
             in_use: BTreeMap::new(),
             flushes: VecDeque::new(),
             put_off: Vec::new(),
@@ -74,6 +100,7 @@ impl World {
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
             server: server::Resource::new(policy, server::Origin { sn: Sn(1), lock: LockId(1) }),
             clients: (0..3).map(|_| client()).collect(),
+            sections,
             next: 0,
             served: 0,
             modes: BTreeMap::new(),
@@ -85,13 +112,15 @@ impl World {
         let mut out = Vec::new();
         self.clients[who].locks.step(input, &mut out);
         let from = ClientId(who as u64 + 1);
+        let mut begun = Vec::new();
         for effect in out {
             let c = &mut self.clients[who];
             match effect {
                 client::Effect::Use { operation, lock, .. } => {
-                    let (mode, region) = c.wanted.remove(&operation).expect("used once");
-                    c.in_use.insert(operation, InUse { mode, region, lock });
+                    let (mode, region, group) = c.wanted.remove(&operation).expect("used once");
+                    c.in_use.insert(operation, InUse { mode, region, lock, group });
                     self.served += 1;
+                    begun.push(operation);
                 }
                 client::Effect::Refused { operation, errno } => {
                     assert_eq!(errno, 11);
@@ -128,6 +157,32 @@ impl World {
             }
         }
         self.check();
+        for operation in begun {
+            self.go_on(who, operation);
+        }
+    }
+
+    /// Asks for the next part of an operation that has just got one.
+    fn go_on(&mut self, who: usize, operation: OperationId) {
+        let c = &mut self.clients[who];
+        let Some(at) = c.chains.iter().position(|chain| chain.next == operation) else { return };
+        let chain = &mut c.chains[at];
+        chain.held.insert(operation);
+        let Some(required) = chain.left.pop() else {
+            c.chains.swap_remove(at);
+            return;
+        };
+        self.next += 1;
+        chain.next = OperationId(self.next);
+        let mode = chain.mode;
+        self.acquire(who, mode, (required.clone(), required), Terms { part: Part::Next, ..Terms::WAIT });
+    }
+
+    /// Acquires as operation number `next`.
+    fn acquire(&mut self, who: usize, mode: LockMode, (required, desired): (Region, Region), terms: Terms) {
+        let (operation, request) = (OperationId(self.next), RequestId(self.next));
+        self.clients[who].wanted.insert(operation, (mode, required.clone(), terms.group));
+        self.client_step(who, client::Input::Acquire { operation, mode, required, desired, request, terms });
     }
 
     fn server_step(&mut self, input: server::Input) {
@@ -145,9 +200,9 @@ impl World {
                     // Delivered at once: a refusal changes no lock.
                     self.client_step(to, client::Input::Denied { request, errno });
                 }
-                server::Effect::Revoke { to, lock, wanted, region: _ } => {
+                server::Effect::Revoke { to, lock, wanted, region } => {
                     let to = usize::try_from(to.0 - 1).unwrap();
-                    self.clients[to].down[1].push_back(ToClient::Revoked(lock, wanted));
+                    self.clients[to].down[1].push_back(ToClient::Revoked(lock, wanted, region));
                 }
                 server::Effect::Arm { lock, .. } => assert!(self.armed.insert(lock), "armed once"),
                 server::Effect::Disarm { lock } => assert!(self.armed.remove(&lock), "disarmed once"),
@@ -168,6 +223,7 @@ impl World {
                         let both_nbw = x.mode == LockMode::Nbw && y.mode == LockMode::Nbw;
                         let fine = both_nbw
                             || x.mode.compatible(y.mode, LockState::Granted)
+                            || (x.group != GroupId::NONE && x.group == y.group)
                             || !x.region.may_overlap(&y.region);
                         let upgraded = self.modes[&x.lock] != x.mode || self.modes[&y.lock] != y.mode;
                         let weak = matches!(
@@ -192,15 +248,72 @@ impl World {
         self.clients[who].to_do -= 1;
         self.next += 1;
         let mode = LockMode::ALL[self.random.below(4)];
-        let start = self.random.below(8) as u64;
-        let end =
-            if self.random.below(6) == 0 { Extent::EOF } else { start + 1 + self.random.below(4) as u64 };
-        let required: Region = Extent::new(start, end).unwrap().into();
-        let desired = if self.random.below(3) == 0 { required.clone() } else { Extent::to_eof(start).into() };
-        let (operation, request) = (OperationId(self.next), RequestId(self.next));
-        self.clients[who].wanted.insert(operation, (mode, required.clone()));
-        let terms = Terms { try_only: self.random.below(10) == 0, ..Terms::WAIT };
-        self.client_step(who, client::Input::Acquire { operation, mode, required, desired, request, terms });
+        let (required, desired) = self.ranges();
+        let try_only = self.random.below(10) == 0;
+        let group = GroupId(if self.sections && self.random.below(12) == 0 { 1 } else { 0 });
+        if self.sections && self.random.below(4) == 0 {
+            return self.begin_parts(who, mode, &required);
+        }
+        self.acquire(who, mode, (required, desired), Terms { try_only, part: Part::Only, group });
+    }
+
+    /// Cuts what an operation needs into parts, and asks for the first.
+    fn begin_parts(&mut self, who: usize, mode: LockMode, required: &Region) {
+        // A write under several locks is no NBW.
+        let mode = if mode == LockMode::Nbw { LockMode::Bw } else { mode };
+        let cuts = [0, 2 + self.random.below(4) as u64, 6 + self.random.below(5) as u64, Extent::EOF];
+        let window = |cut: &[u64]| required.in_extent(Extent::new(cut[0], cut[1]).unwrap());
+        let mut left: Vec<Region> = cuts.windows(2).filter_map(window).collect();
+        left.reverse();
+        let first = left.pop().unwrap();
+        let part = if left.is_empty() { Part::Only } else { Part::First };
+        self.clients[who].chains.push(Chain {
+            mode,
+            left,
+            held: BTreeSet::new(),
+            next: OperationId(self.next),
+        });
+        self.acquire(who, mode, (first.clone(), first), Terms { part, ..Terms::WAIT });
+    }
+
+    /// What an operation needs, and what it would like.
+    fn ranges(&mut self) -> (Region, Region) {
+        let mut below = |limit| self.random.below(limit) as u64;
+        let start = below(8);
+        let end = if below(6) == 0 { Extent::EOF } else { start + 1 + below(4) };
+        let extent: Region = Extent::new(start, end).unwrap().into();
+        let to_eof: Region = Extent::to_eof(start).into();
+        let shape = if self.sections { self.random.below(6) } else { 0 };
+        let mut below = |limit| self.random.below(limit) as u64;
+        let stride = 2 + below(3);
+        let section = |count| Region::from(Section::new(start, 1, &[(stride, count)]).unwrap());
+        let required = match shape {
+            0 | 1 => extent,
+            2 => section(2 + below(4)),
+            3 => section(UNBOUNDED),
+            4 => {
+                let cell = |cell: u64| Extent::with_length(cell * 2 + cell % 3, 1).unwrap();
+                Region::from_extents((0..6).filter(|_| below(2) == 0).map(cell).collect()).unwrap_or(extent)
+            }
+            // Writes at a stride: the first piece, and what it is the first of.
+            _ => return (Extent::with_length(start, 1).unwrap().into(), section(UNBOUNDED)),
+        };
+        let desired = if self.random.below(3) == 0 { required.clone() } else { to_eof };
+        let desired = if desired.contains_region(&required) { desired } else { required.clone() };
+        (required, desired)
+    }
+
+    /// A holder keeps what it can of a lock, or goes on to give it back.
+    fn revoked(&mut self, who: usize, lock: LockId, wanted: LockMode, region: &Region) {
+        let keeps = self.clients[who].locks.keeps(lock, region);
+        match keeps[self.random.below(2)].filter(|_| self.random.below(4) > 0) {
+            Some(taken) => {
+                let from = ClientId(who as u64 + 1);
+                self.clients[who].up[1].push_back(server::Input::Narrow { from, lock, taken });
+                self.client_step(who, client::Input::Narrow { lock, taken });
+            }
+            None => self.client_step(who, client::Input::Revoked { lock, wanted }),
+        }
     }
 
     /// One random thing happens; false if nothing can.
@@ -209,7 +322,7 @@ impl World {
         for (who, c) in self.clients.iter().enumerate() {
             can.extend((0..2).filter(|i| !c.down[usize::from(*i)].is_empty()).map(|i| (who, i)));
             can.extend((0..3).filter(|i| !c.up[usize::from(*i)].is_empty()).map(|i| (who, 10 + i)));
-            can.extend((!c.in_use.is_empty()).then_some((who, 20)));
+            can.extend(c.can_end().next().map(|_| (who, 20)));
             can.extend((!c.flushes.is_empty()).then_some((who, 21)));
             can.extend((c.to_do > 0).then_some((who, 22)));
             can.extend((c.to_do > 0 && c.to_do % 4 == 0).then_some((who, 23)));
@@ -223,17 +336,15 @@ impl World {
                 ToClient::Granted(request, granted) => {
                     self.client_step(who, client::Input::Granted { request, granted });
                 }
-                ToClient::Revoked(lock, wanted) => {
-                    self.client_step(who, client::Input::Revoked { lock, wanted })
-                }
+                ToClient::Revoked(lock, wanted, region) => self.revoked(who, lock, wanted, &region),
             },
             10..=12 => {
                 let input = self.clients[who].up[usize::from(what - 10)].pop_front().unwrap();
                 self.server_step(input);
             }
             20 => {
-                let which = self.random.below(self.clients[who].in_use.len());
-                let operation = *self.clients[who].in_use.keys().nth(which).unwrap();
+                let which = self.random.below(self.clients[who].can_end().count());
+                let operation = self.clients[who].can_end().nth(which).unwrap();
                 self.clients[who].in_use.remove(&operation);
                 self.client_step(who, client::Input::Finish { operation });
             }
@@ -279,9 +390,10 @@ impl World {
     }
 }
 
-fn explore(policy: &str, seeds: u64) {
+fn explore(policy: &str, seeds: u64, sections: bool) {
     for seed in 1..=seeds {
-        let result = std::panic::catch_unwind(|| World::new(policy.parse().unwrap(), seed).run());
+        let world = || World::new(policy.parse().unwrap(), seed, sections);
+        let result = std::panic::catch_unwind(|| world().run());
         assert!(result.is_ok(), "policy {policy}, seed {seed}");
     }
 }
@@ -301,6 +413,24 @@ fn everybody_is_served_under_every_policy() {
         "seqdlm-with-adaptive-range",
         "seqdlm-page",
     ] {
-        explore(policy, 3000);
+        explore(policy, 3000, false);
+    }
+}
+
+#[test]
+fn everybody_is_served_where_locks_cover_sections_and_operations_need_several() {
+    for policy in [
+        "seqdlm",
+        "basic",
+        "lustre",
+        "seqdlm-no-early-grant",
+        "seqdlm-no-early-revocation",
+        "seqdlm-no-upgrading",
+        "seqdlm-no-downgrading",
+        "seqdlm-no-expansion",
+        "seqdlm-no-write-modes",
+        "seqdlm-past-waiting",
+    ] {
+        explore(policy, 1000, true);
     }
 }

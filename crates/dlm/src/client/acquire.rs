@@ -95,6 +95,7 @@ impl Locks {
             mode,
             region,
             group: pending.terms.group,
+            of_several: pending.terms.part.of_several(),
             sn,
             phase: Phase::Granted,
             wanted: None,

@@ -209,6 +209,8 @@ pub(super) struct Held {
     pub(super) mode: LockMode,
     pub(super) region: Region,
     pub(super) group: GroupId,
+    /// Whether it was asked for by an operation that takes several locks here.
+    pub(super) of_several: bool,
     pub(super) sn: Sn,
     pub(super) phase: Phase,
     /// The mode somebody waits for, once it is revoked.
@@ -226,17 +228,15 @@ impl Held {
 
     /// Whether an operation that needs this may begin under the lock.
     fn serves(&self, mode: LockMode, region: &Region, terms: Terms) -> bool {
-        self.phase == Phase::Granted
-            && self.mode.serves(mode)
-            && self.group == terms.group
-            && self.region.contains_region(region)
-            && (!terms.part.of_several() || self.is_no_more_than(region))
+        let serves =
+            self.phase == Phase::Granted && self.mode.serves(mode) && self.region.contains_region(region);
+        serves && self.group == terms.group && (!terms.part.of_several() || self.is_no_more_than(region))
     }
 
-    /// Whether whoever uses the lock for `region`, and then waits for what lies behind that, keeps nobody from something there: it
-    /// is an extent, within which nobody else can hold anything, or ends where the region does.
+    /// Whether whoever uses the lock for `region`, and then waits for what lies behind that, keeps nobody from anything there: not
+    /// others, who may have what is waited for, and not itself, when the lock is on its way back. Nor will it be joined with others.
     fn is_no_more_than(&self, region: &Region) -> bool {
-        self.region.as_extent().is_some() || self.region.bounds().end() <= region.bounds().end()
+        self.of_several && self.region.bounds().end() <= region.bounds().end()
     }
 }
 

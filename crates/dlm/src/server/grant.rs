@@ -40,7 +40,7 @@ impl Resource {
                     let request = self.waiting.withdraw(arrival);
                     arrivals.extend(self.serve(&request, arrival, offer, out));
                 }
-                Verdict::Wait(obstacle) => self.wait(arrival, obstacle, out),
+                Verdict::Wait(obstacle) => arrivals.extend(self.wait(arrival, obstacle, out)),
             }
         }
         #[cfg(debug_assertions)]
@@ -74,10 +74,13 @@ impl Resource {
         concerned
     }
 
-    /// Lets a request stand behind what is in its way, and asks holders of locks to let go.
-    pub(super) fn wait(&mut self, arrival: u64, obstacle: Obstacle, out: &mut Vec<Effect>) {
+    /// Lets a request stand behind what is in its way, and asks holders of locks to let go; whom that concerns.
+    pub(super) fn wait(&mut self, arrival: u64, obstacle: Obstacle, out: &mut Vec<Effect>) -> Vec<u64> {
         match obstacle {
-            Obstacle::Request(other) => self.waiting.stand(arrival, Standing::Behind(other)),
+            Obstacle::Request(other) => {
+                self.waiting.stand(arrival, Standing::Behind(other));
+                Vec::new()
+            }
             Obstacle::Locks { by, mode: wanted, region } => {
                 let request = self.waiting.get(arrival).expect("callers found the request");
                 let standing = if region != request.required || wanted != request.mode {
@@ -92,7 +95,7 @@ impl Resource {
                     }
                 };
                 self.waiting.stand(arrival, standing);
-                self.ask_for(&by, wanted, &region, out);
+                self.ask_for(&by, wanted, &region, out)
             }
         }
     }
@@ -131,15 +134,14 @@ impl Resource {
     /// The range of a lock that stands for `lock` as well as for a request that has come to ask for `region`, if one may.
     ///
     /// Of two extents it is what lies between them, too; of others one must hold the other. An operation that holds several locks
-    /// must not come to hold more than it needs, so its locks are not taken into sections.
+    /// must not come to hold more than it needs, so its locks are not joined.
     fn joined(&self, request: &Request, region: &Region, lock: &Lock) -> Option<Region> {
         let same = lock.holder == request.from && lock.group == request.group;
-        if !self.policy.upgrading || !same || lock.phase != Phase::Granted {
+        let several = lock.of_several || request.part.of_several();
+        if !self.policy.upgrading || !same || several || lock.phase != Phase::Granted {
             return None;
         }
-        let joined = region.joined(&lock.region)?;
-        let freely = joined.as_extent().is_some() || !(lock.of_several || request.part.of_several());
-        freely.then_some(joined)
+        region.joined(&lock.region)
     }
 
     /// The locks that conflict with a claim on `region`: short ones first, those that are aside last.
@@ -185,14 +187,24 @@ impl Resource {
 
     /// Asks the holders of these locks to let go, each once; asks those that are CANCELING, each once, to hurry: a holder may
     /// put off a flush that nobody waits for. Starts their clocks (I8).
+    ///
+    /// Returns requests that would have taken in one of these locks, and with it others that are in their way without it.
     //= protocol.md#I8
-    fn ask_for(&mut self, locks: &[LockId], wanted: LockMode, region: &Region, out: &mut Vec<Effect>) {
+    fn ask_for(
+        &mut self,
+        locks: &[LockId],
+        wanted: LockMode,
+        region: &Region,
+        out: &mut Vec<Effect>,
+    ) -> Vec<u64> {
+        let mut concerned = Vec::new();
         for id in locks {
             let lock = self.locks.get_mut(id).expect("found by the verdict");
             let hurry = match lock.phase {
                 Phase::Granted => {
                     lock.phase = Phase::Revoking;
                     lock.urged = !wanted.is_blind_write();
+                    concerned.extend(self.waiting.upgrading_in(lock.region.bounds()));
                     true
                 }
                 Phase::Revoking => false,
@@ -208,6 +220,7 @@ impl Resource {
                 out.push(Effect::Arm { lock: *id, holder: lock.holder });
             }
         }
+        concerned
     }
 
     /// Stops the clocks of CANCELING locks that nobody waits for any longer: whoever did was granted beside them, and their holders
@@ -281,11 +294,11 @@ impl Resource {
         );
         let extent = region.bounds();
         let mut concerned: BTreeSet<u64> = self.waiting.upgrading_in(extent).collect();
-        // Nobody who stands behind another lock is in the way of a grant, except of an upgrade, or where growth or this request goes past them.
-        if !replaces.is_empty()
-            || request.may_pass()
-            || self.policy.expansion == ccpfs_types::Expansion::PastWaiting
-        {
+        // Nobody who stands behind another lock is in the way of a grant, except of an upgrade, or where growth or requests go past
+        // those who came first.
+        let past_waiting = self.policy.expansion == ccpfs_types::Expansion::PastWaiting;
+        let passed = request.may_pass() || self.waiting.has_passed();
+        if !replaces.is_empty() || past_waiting || passed {
             concerned.extend(self.waiting.blocked_in(extent));
         }
         let held = Lock {

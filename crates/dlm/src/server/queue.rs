@@ -41,6 +41,8 @@ pub(super) struct Queue {
     blocked_by_extent: ExtentIndex<u64>,
     /// Those that would take in other locks, by how far they reach.
     upgrading: ExtentIndex<u64>,
+    /// How many may stand behind a lock although a request that came first waits as well.
+    passing: usize,
 }
 
 impl Queue {
@@ -55,11 +57,17 @@ impl Queue {
             blocked: BTreeSet::new(),
             blocked_by_extent: ExtentIndex::new(),
             upgrading: ExtentIndex::new(),
+            passing: 0,
         }
     }
 
     pub(super) fn len(&self) -> usize {
         self.waiters.len()
+    }
+
+    /// Whether a grant to one that came first may be in the way of one that stands behind a lock already.
+    pub(super) fn has_passed(&self) -> bool {
+        self.passing > 0
     }
 
     /// All requests with their arrivals, oldest first.
@@ -82,6 +90,7 @@ impl Queue {
     pub(super) fn insert(&mut self, arrival: u64, request: Request) {
         let extent = request.required.bounds();
         self.by_extent(request.mode).insert(extent, arrival);
+        self.passing += usize::from(request.may_pass());
         let before = self.waiters.insert(arrival, request);
         assert!(before.is_none(), "arrivals are taken once");
     }
@@ -91,6 +100,7 @@ impl Queue {
         self.stand(arrival, Standing::New);
         let request = self.waiters.remove(&arrival).expect("callers found the request");
         self.by_extent(request.mode).remove(request.required.bounds(), arrival);
+        self.passing -= usize::from(request.may_pass());
         request
     }
 

@@ -371,9 +371,10 @@ impl Resource {
         desired: &Region,
         Terms { part, group, .. }: Terms,
     ) -> Request {
-        let granularity = u64::from(self.policy.granularity_bytes);
+        // Whoever holds several locks here must not hold more than its operation needs: others might wait for the rest, or the
+        // operation itself for what was rounded into the part before.
+        let granularity = if part.of_several() { 1 } else { u64::from(self.policy.granularity_bytes) };
         let required = required.aligned(granularity);
-        // Whoever holds locks here already must not hold more of them than its operation needs: others might wait for the rest.
         let desired = match part {
             Part::Only => desired.aligned(granularity).joined(&required),
             Part::First | Part::Next => None,
@@ -394,8 +395,7 @@ impl Resource {
             Verdict::Grant(offer) => self.serve(&request, arrival, offer, out),
             Verdict::Wait(obstacle) => {
                 self.waiting.insert(arrival, request);
-                self.wait(arrival, obstacle, out);
-                BTreeSet::new()
+                self.wait(arrival, obstacle, out).into_iter().collect()
             }
         };
         self.reconsider(arrivals, out);
@@ -431,7 +431,9 @@ impl Resource {
         let Some(kept) = held.region.kept_without(taken).filter(|_| held.phase != Phase::Canceling) else {
             return; // which no client of ours sends
         };
-        let concerned = self.concerned_by_release(lock);
+        let mut concerned = self.concerned_by_release(lock);
+        // Others who have asked for it stand behind other locks, and ask again.
+        concerned.extend(self.waiting.blocked_in(held.region.bounds()));
         let mut held = held.clone();
         self.index_of(&held).remove(held.region.bounds(), lock);
         if core::mem::replace(&mut held.awaited, false) {
