@@ -2,9 +2,10 @@
 
 use crate::client::Client;
 use crate::error::FsError;
+use crate::foresight::Foresight;
 use crate::shared::{DataAttributes, FileShared};
 use ccpfs_types::limits::FILE_BYTES_MAX;
-use ccpfs_types::{FileId, Layout};
+use ccpfs_types::{FileId, GroupId, Layout};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -33,6 +34,8 @@ struct Handle {
     /// Whether something was written through this handle.
     written: AtomicBool,
     pace: Pace,
+    reads: Foresight,
+    writes: Foresight,
 }
 
 /// Bytes between reads at regular distances that are fetched along with what is read: quicker than one more question to a server.
@@ -99,6 +102,8 @@ impl File {
             seen_errors,
             written: AtomicBool::new(false),
             pace: Pace::default(),
+            reads: Foresight::default(),
+            writes: Foresight::default(),
         };
         File { handle: Arc::new(handle) }
     }
@@ -135,6 +140,11 @@ impl File {
         &self.handle.shared
     }
 
+    /// The group under whose locks this handle works.
+    pub(crate) fn group(&self) -> GroupId {
+        GroupId::NONE
+    }
+
     /// Remembers that something was written, or will be, through this handle: its end flushes.
     pub(crate) fn note_written(&self) {
         self.handle.written.store(true, Ordering::Relaxed);
@@ -158,7 +168,8 @@ impl File {
         }
         let client = &self.handle.client.inner;
         let ahead_bytes = self.handle.pace.ahead_bytes(offset, client.config.read_ahead_bytes);
-        let read = crate::read::read(client, &self.handle.shared, buffers, offset, ahead_bytes)?;
+        let foresight = client.config.desired_sections.then_some(&self.handle.reads);
+        let read = crate::read::read(client, &self.handle.shared, buffers, offset, (ahead_bytes, foresight))?;
         self.handle.pace.ended(offset + read as u64);
         Ok(read)
     }
@@ -176,9 +187,11 @@ impl File {
     /// # Errors
     /// As [`File::write_at`].
     pub fn write_vectored_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> Result<usize, FsError> {
-        self.check_writable()?;
-        let written = crate::write::write(&self.handle.client.inner, &self.handle.shared, buffers, offset)?;
-        self.wake_changed()?;
+        self.begin_change()?;
+        let client = &self.handle.client.inner;
+        let foresight = client.config.desired_sections.then_some(&self.handle.writes);
+        let written = crate::write::write(client, &self.handle.shared, buffers, offset, foresight)?;
+        self.end_change()?;
         Ok(written)
     }
 
@@ -187,13 +200,14 @@ impl File {
     /// # Errors
     /// As [`File::write_at`].
     pub fn append(&self, buffers: &[IoSlice<'_>]) -> Result<u64, FsError> {
-        self.check_writable()?;
+        self.begin_change()?;
         let end = crate::write::append(&self.handle.client.inner, &self.handle.shared, buffers)?;
-        self.wake_changed()?;
+        self.end_change()?;
         Ok(end)
     }
 
-    fn check_writable(&self) -> Result<(), FsError> {
+    /// Before a change: whether it is allowed, and what went wrong earlier.
+    pub(crate) fn begin_change(&self) -> Result<(), FsError> {
         if !self.handle.access.write {
             return Err(FsError::argument("the file is not open for writing", libc::EBADF));
         }
@@ -205,7 +219,7 @@ impl File {
     }
 
     /// After a change: another thread may have sealed the file ([`Client::shutdown`]) since it began, as if there were none.
-    fn wake_changed(&self) -> Result<(), FsError> {
+    pub(crate) fn end_change(&self) -> Result<(), FsError> {
         self.wake()?;
         let written = &self.handle.shared.written;
         if !written.load(Ordering::SeqCst) {
@@ -256,7 +270,7 @@ impl File {
         self.wake()?;
         self.handle.written.store(true, Ordering::Relaxed);
         self.handle.shared.truncate(&self.handle.client.inner, size)?;
-        self.wake_changed()?;
+        self.end_change()?;
         self.note_cut();
         Ok(())
     }
@@ -280,7 +294,7 @@ impl File {
     /// # Errors
     /// EBADF if not open for writing, EINVAL for no length, EFBIG beyond the largest file, and what servers say.
     pub fn allocate(&self, offset: u64, length: u64, keep_size: bool) -> Result<(), FsError> {
-        self.check_writable()?;
+        self.begin_change()?;
         if length == 0 {
             return Err(FsError::argument("no bytes to allocate", libc::EINVAL));
         }

@@ -132,7 +132,7 @@ impl File {
         let (client, shared) = (self.client(), self.shared());
         client.inner.set_aside_for_holds()?;
         shared.ranges.begin_hold(extent);
-        let operation = match operation::lock(&client.inner, shared, &Wish { intent, extent }) {
+        let operation = match operation::lock(&client.inner, shared, &Wish::new(intent, extent)) {
             Ok(operation) => operation,
             Err(error) => {
                 shared.ranges.end_hold();

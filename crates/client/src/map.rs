@@ -85,7 +85,7 @@ fn find(
     };
     let mut turn = file.ranges.lock(above, false);
     // Others flush what they have there, or have told that they have nothing.
-    let wish = Wish { intent: Intent::Read, extent: above };
+    let wish = Wish::new(Intent::Read, above);
     let operation = operation::begin(client, file, &mut turn, &wish)?;
     let found = file.attributes(client).and_then(|attributes| {
         let layout = file.stub.layout;
@@ -166,7 +166,7 @@ fn ask(
 
 fn punch(client: &ClientInner, file: &FileShared, extent: Extent) -> Result<(), FsError> {
     let mut turn = file.ranges.lock(extent, true);
-    let wish = Wish { intent: Intent::ReadThenWrite, extent };
+    let wish = Wish::new(Intent::ReadThenWrite, extent);
     let operation = operation::begin(client, file, &mut turn, &wish)?;
     // What is dirty may be what ends the file: the server must have it before it becomes a hole.
     let mut result = file.flush(client);

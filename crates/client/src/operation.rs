@@ -138,7 +138,7 @@ pub(crate) fn lock<'a>(
     Ok(operation)
 }
 
-/// Begins the use of one lock; the stripe's mutex is free while waiting.
+/// Begins the use of one lock of as much as follows, or as is desired.
 fn acquire(
     client: &ClientInner,
     (stripe, layout): (&Arc<Stripe>, Layout),
@@ -146,33 +146,70 @@ fn acquire(
     extent: Extent,
     foresight: Option<&Foresight>,
 ) -> Result<OperationId, FsError> {
+    let desired = |inner: &Inner| {
+        let seen = foresight
+            .filter(|foresight| foresight.is_sure() && !inner.cached().covers(mode, &extent.into()))
+            .and_then(|foresight| foresight.desired(layout, stripe.resource.stripe, extent));
+        Some(seen.unwrap_or_else(|| to_eof(extent)))
+    };
+    let started = start_lock(client, stripe, mode, (extent.into(), desired), Terms::WAIT)?;
+    await_lock(client, stripe, started)
+}
+
+/// An operation that has its lock, or waits for the answer to a request for it.
+pub(crate) struct Started {
+    operation: OperationId,
+    /// None: it has it.
+    request: Option<Asked>,
+}
+
+struct Asked {
+    /// None: the session ended while we asked.
+    session: Option<Arc<Session>>,
+    began: Instant,
+}
+
+/// Begins the use of one lock, or asks for it; then [`await_lock`]. Beyond what is required, what `desired` says is asked for.
+pub(crate) fn start_lock(
+    client: &ClientInner,
+    stripe: &Arc<Stripe>,
+    mode: LockMode,
+    (required, desired): (Region, impl FnOnce(&Inner) -> Option<Region>),
+    terms: Terms,
+) -> Result<Started, FsError> {
     let operation = client.operation();
     let mut out = Outbox::default();
     let mut inner = with_locks(client, stripe)?;
-    let required = Region::from(extent);
-    let desired = foresight
-        .filter(|foresight| foresight.is_sure() && !inner.cached().covers(mode, &required))
-        .and_then(|foresight| foresight.desired(layout, stripe.resource.stripe, extent))
-        .unwrap_or_else(|| to_eof(extent));
-    let input = Input::Acquire {
-        operation,
-        mode,
-        required,
-        desired,
-        request: client.request(),
-        terms: Terms::WAIT,
-    };
+    let desired = desired(&inner).unwrap_or_else(|| required.clone());
+    let input = Input::Acquire { operation, mode, required, desired, request: client.request(), terms };
     inner.step(stripe, client, input, &mut out);
     if let Some(Answer::Lock(answer)) = inner.take_answer(operation) {
         drop(inner);
         add(&client.counters.lock_hits, 1);
         answer.map_err(|errno| FsError::Server { operation: "lock", errno })?;
-        return Ok(operation);
+        return Ok(Started { operation, request: None });
     }
     let session = inner.live_session();
     drop(inner);
     let began = Instant::now();
     client.dispatch(stripe, out);
+    Ok(Started { operation, request: Some(Asked { session, began }) })
+}
+
+/// Bytes whose multiples locks of a stripe begin and end at, as the policy of its server says. Connects if there is no session.
+pub(crate) fn granularity(client: &ClientInner, stripe: &Arc<Stripe>) -> Result<u64, FsError> {
+    let inner = with_locks(client, stripe)?;
+    Ok(inner.live_session().map_or(1, |session| session.policy.granularity_bytes.into()))
+}
+
+/// Waits for the lock of an operation; the stripe's mutex is free meanwhile. EAGAIN if it was only to be tried.
+pub(crate) fn await_lock(
+    client: &ClientInner,
+    stripe: &Arc<Stripe>,
+    started: Started,
+) -> Result<OperationId, FsError> {
+    let Started { operation, request } = started;
+    let Some(Asked { session, began }) = request else { return Ok(operation) };
     let answer = wait(client, stripe, session.as_ref(), operation);
     add(&client.counters.lock_wait_ns, u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX));
     answer.map(|()| operation)

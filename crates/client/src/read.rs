@@ -2,6 +2,7 @@
 
 use crate::client::{ClientInner, unexpected};
 use crate::error::FsError;
+use crate::foresight::Foresight;
 use crate::operation::{self, Operation, Wish};
 use crate::reserve::Reservation;
 use crate::session::Session;
@@ -23,18 +24,22 @@ pub(crate) fn read(
     file: &FileShared,
     buffers: &mut [IoSliceMut<'_>],
     offset: u64,
-    ahead_bytes: u64,
+    (ahead_bytes, foresight): (u64, Option<&Foresight>),
 ) -> Result<usize, FsError> {
     let length = buffers.iter().map(|buffer| buffer.len() as u64).sum::<u64>();
     let end = offset.saturating_add(length).min(FILE_BYTES_MAX);
     let Some(extent) = Extent::new(offset, end) else { return Ok(0) };
+    if let Some(foresight) = foresight {
+        foresight.saw(extent);
+    }
     // Fetched bytes land in the pages unasked by anybody else: writers of what is read ahead must wait as well.
     let layout = file.stub.layout;
     let slack = layout.stripe_bytes().saturating_mul(u64::from(layout.stripe_count()));
     let reach = if ahead_bytes > 0 { end.saturating_add(ahead_bytes).saturating_add(slack) } else { end };
     let reservation = client.reserve(layout, extent.length())?;
     let mut turn = file.ranges.lock(extent.hull(Extent::new(offset, reach).unwrap_or(extent)), false);
-    let wish = Wish { intent: Intent::Read, extent };
+    // Who reads ahead wants what lies between as well.
+    let wish = Wish { intent: Intent::Read, extent, foresight: foresight.filter(|_| ahead_bytes == 0) };
     let operation = operation::begin(client, file, &mut turn, &wish)?;
     copy_all_out(client, file, operation, &reservation, buffers, (extent, ahead_bytes))
 }
@@ -135,13 +140,13 @@ fn read_chunk(
 
 /// The bytes of a stripe that a part of a read is about, with their pages pinned.
 #[derive(Clone, Copy)]
-struct Place<'a> {
-    stripe: &'a Arc<Stripe>,
-    operation: OperationId,
-    extent: Extent,
+pub(crate) struct Place<'a> {
+    pub(crate) stripe: &'a Arc<Stripe>,
+    pub(crate) operation: OperationId,
+    pub(crate) extent: Extent,
 }
 
-fn pin(client: &ClientInner, stripe: &Arc<Stripe>, extent: Extent) -> Result<(), FsError> {
+pub(crate) fn pin(client: &ClientInner, stripe: &Arc<Stripe>, extent: Extent) -> Result<(), FsError> {
     loop {
         let mut runs = Vec::new();
         let pinned = stripe.lock().pin(client.the_pool(), extent, &mut runs);
@@ -152,7 +157,7 @@ fn pin(client: &ClientInner, stripe: &Arc<Stripe>, extent: Extent) -> Result<(),
     }
 }
 
-fn lost(client: &ClientInner, stripe: &Stripe) -> FsError {
+pub(crate) fn lost(client: &ClientInner, stripe: &Stripe) -> FsError {
     FsError::ServerLost { address: client.targets[stripe.target as usize].clone() }
 }
 
@@ -201,7 +206,7 @@ fn fill(client: &ClientInner, place: &Place<'_>, ahead_bytes: u64) -> Result<Vec
 }
 
 /// Parts that one request can carry.
-fn split(extent: Extent) -> impl Iterator<Item = Extent> {
+pub(crate) fn split(extent: Extent) -> impl Iterator<Item = Extent> {
     let count = extent.length().div_ceil(READ_BYTES_MAX);
     (0..count).map(move |index| {
         let start = extent.start() + index * READ_BYTES_MAX;
@@ -304,7 +309,12 @@ fn fetched(
 
 /// Fills with zeros what the server left out below `length`: a hole of the file. Never what is merely missing by now: that may
 /// be data which were fetched, and forgotten with another lock of ours while the size was asked for; they are in the pages.
-fn zero(client: &ClientInner, place: &Place<'_>, left_out: &[Extent], length: u64) -> Result<(), FsError> {
+pub(crate) fn zero(
+    client: &ClientInner,
+    place: &Place<'_>,
+    left_out: &[Extent],
+    length: u64,
+) -> Result<(), FsError> {
     let Place { stripe, operation, .. } = *place;
     let mut out = Outbox::default();
     let mut inner = stripe.lock();

@@ -55,6 +55,16 @@ impl Reservations {
         Reservation { reservations: self, pages, chunk_bytes }
     }
 
+    /// Reserves `pages` pages, or half of `pages_max` if that is less.
+    pub(crate) fn reserve_pages(&self, pages: u64, pages_max: usize) -> Reservation<'_> {
+        let limit = (pages_max / 2).max(1);
+        let pages = usize::try_from(pages).map_or(limit, |pages| pages.min(limit));
+        if self.waiting.load(Ordering::SeqCst) > 0 || !self.try_take(pages, pages_max) {
+            self.wait(pages, pages_max);
+        }
+        Reservation { reservations: self, pages, chunk_bytes: BLOCK_BYTES }
+    }
+
     /// Takes a quarter of `pages_max` away for good, waiting for operations that have them; how many. At least one: a block lies on
     /// one page, and an operation can work block by block.
     pub(crate) fn set_aside(&self, pages_max: usize) -> usize {
@@ -87,6 +97,11 @@ impl Reservations {
 }
 
 impl Reservation<'_> {
+    /// How many pages may be pinned at a time.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages
+    }
+
     /// Cuts the operation's extent into parts whose pages can be pinned at a time, in file order.
     pub(crate) fn chunks(&self, extent: Extent) -> impl Iterator<Item = Extent> + use<> {
         let (chunk_bytes, end) = (self.chunk_bytes, extent.end());

@@ -61,6 +61,11 @@ impl ClientInner {
         Ok(self.room.reservations.reserve(layout, length, self.pool()?.page_count()))
     }
 
+    /// Reserves pages for an operation that works piece by piece: at most half of all.
+    pub(crate) fn reserve_pages(&self, pages: u64) -> Result<Reservation<'_>, FsError> {
+        Ok(self.room.reservations.reserve_pages(pages, self.pool()?.page_count()))
+    }
+
     /// Sets pages aside for what holds do; for good, and before the first hold takes its locks.
     pub(crate) fn set_aside_for_holds(&self) -> Result<(), FsError> {
         let pages = self.pool()?.page_count();

@@ -257,7 +257,7 @@ impl FileShared {
         }
         let above = Extent::new(size, Extent::EOF).expect("files end before EOF");
         let mut turn = self.ranges.lock(above, true);
-        let wish = Wish { intent: Intent::ReadThenWrite, extent: above };
+        let wish = Wish::new(Intent::ReadThenWrite, above);
         let operation = operation::begin(client, self, &mut turn, &wish)?;
         if only_longer {
             match self.attributes(client) {

@@ -192,7 +192,7 @@ impl ClientInner {
         }
         let mut turn = shared.ranges.lock(Extent::WHOLE, false);
         // What others have written is with the servers as soon as all may be read. Where servers cannot be asked nobody can write.
-        let wish = Wish { intent: Intent::Read, extent: Extent::WHOLE };
+        let wish = Wish::new(Intent::Read, Extent::WHOLE);
         let operation = operation::begin(self, shared, &mut turn, &wish)
             .inspect_err(|error| tracing::debug!(%error, "times are set without asking who writes"))
             .ok();

@@ -2,6 +2,7 @@
 
 use crate::client::ClientInner;
 use crate::error::FsError;
+use crate::foresight::Foresight;
 use crate::operation::{self, Operation, Wish, end_use};
 use crate::reserve::Reservation;
 use crate::shared::FileShared;
@@ -20,13 +21,17 @@ pub(crate) fn write(
     file: &FileShared,
     buffers: &[IoSlice<'_>],
     offset: u64,
+    foresight: Option<&Foresight>,
 ) -> Result<usize, FsError> {
     let length = total(buffers)?;
     let Some(extent) = range(offset, length as u64)? else { return Ok(0) };
+    if let Some(foresight) = foresight {
+        foresight.saw(extent);
+    }
     client.wait_for_budget()?;
     let reservation = client.reserve(file.stub.layout, extent.length())?;
     let mut turn = file.ranges.lock(extent, true);
-    let wish = Wish { intent: Intent::Write, extent };
+    let wish = Wish { intent: Intent::Write, extent, foresight };
     let operation = operation::begin(client, file, &mut turn, &wish)?;
     copy_in(client, file, operation, &reservation, buffers, extent)
 }
@@ -44,7 +49,7 @@ pub(crate) fn append(
     client.wait_for_budget()?;
     let reservation = client.reserve(file.stub.layout, length as u64)?;
     let mut turn = file.ranges.lock(Extent::WHOLE, true);
-    let wish = Wish { intent: Intent::ReadThenWrite, extent: Extent::WHOLE };
+    let wish = Wish::new(Intent::ReadThenWrite, Extent::WHOLE);
     let operation = operation::begin(client, file, &mut turn, &wish)?;
     // Nobody else can write now: the size stays what it is until we have written.
     let size = match file.attributes(client) {
@@ -226,7 +231,7 @@ impl Pinned<'_> {
     }
 }
 
-fn pin(
+pub(crate) fn pin(
     client: &ClientInner,
     stripe: &Arc<Stripe>,
     part: Extent,

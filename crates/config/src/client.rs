@@ -2,6 +2,7 @@
 
 use crate::error::ConfigError;
 use crate::file::ConfigFile;
+use crate::noncontiguous::{LockKind, LockProtocol, named};
 use crate::size::Bytes;
 use ccpfs_transport::Address;
 use ccpfs_types::limits::LOCKS_PER_RESOURCE_MAX;
@@ -42,6 +43,12 @@ pub struct ClientConfig {
     pub busy_poll_us: u64,
     /// Whether closing a file waits until its data are with the servers.
     pub flush_on_close: bool,
+    /// Whether regular access asks for the section that it seems to be.
+    pub desired_sections: bool,
+    /// How the locks of a noncontiguous operation are asked for, unless it says so itself.
+    pub lock_kind: LockKind,
+    /// In which order they are asked for, unless the operation says so itself.
+    pub lock_protocol: LockProtocol,
     /// For measurements: every write takes this mode instead of the one that serves. Not in the file.
     pub force_write_mode: Option<LockMode>,
     /// For measurements: every operation locks `[0, EOF)` of each stripe it touches (paper Fig. 16). Not in the file.
@@ -134,6 +141,14 @@ fn limits(file: &ConfigFile, namespace: PathBuf, servers: Vec<Address>) -> Resul
         )?,
         busy_poll_us: file.number("client.busy_poll_us", client.busy_poll_us, 0, 0..=10_000)?,
         flush_on_close: client.flush_on_close.unwrap_or(true),
+        desired_sections: client.desired_sections.unwrap_or(true),
+        lock_kind: named(file, "client.lock_kind", client.lock_kind.as_deref(), LockKind::KINDS)?,
+        lock_protocol: named(
+            file,
+            "client.lock_protocol",
+            client.lock_protocol.as_deref(),
+            LockProtocol::PROTOCOLS,
+        )?,
         force_write_mode: None,
         lock_whole: false,
     })

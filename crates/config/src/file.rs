@@ -69,6 +69,15 @@ section! {
         /// Whether closing a file waits until its data are with the servers. Default true: another client then sees
         /// errors of the flush at the latest in `close`.
         flush_on_close: bool,
+        /// Whether a client that sees itself reading or writing at regular distances asks for all of such a section at once. Default
+        /// true: strided access to one shared file then takes a few lock requests instead of many.
+        desired_sections: bool,
+        /// How the locks of a noncontiguous operation are asked for: `datatype` (default; one description for each stripe),
+        /// `list` (64 pieces a request), `posix` (a request for each piece). The last two are for comparison.
+        lock_kind: String,
+        /// In which order: `alt-try` (default; all at once without waiting, then the first that is missing, and so by turns),
+        /// `one-try` (all at once without waiting, then one after the other), `two-phase` (one after the other).
+        lock_protocol: String,
     }
 }
 

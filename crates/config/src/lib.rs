@@ -12,6 +12,7 @@
 mod client;
 mod error;
 mod file;
+mod noncontiguous;
 mod section;
 mod server;
 mod size;
@@ -19,6 +20,7 @@ mod size;
 pub use client::ClientConfig;
 pub use error::{ConfigError, Origin};
 pub use file::{ClientSection, ClusterSection, ConfigFile, ServerSection, StripeSection};
+pub use noncontiguous::{LockKind, LockProtocol, UnknownName};
 pub use server::ServerConfig;
 pub use size::{Bytes, BytesPerSecond, InvalidSize, format_bytes};
 

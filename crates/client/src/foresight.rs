@@ -1,0 +1,100 @@
+//! What one handle will be asked for next: the desired section of its operations, cut to the stripe that is asked.
+
+use ccpfs_access::Detector;
+use ccpfs_region::{Region, SECTIONS_MAX, Section};
+use ccpfs_types::{Extent, Layout};
+use std::sync::{Mutex, MutexGuard};
+
+/// Rounds of the stripes that are tried, the most first, where a whole section takes too many sections on a stripe.
+const ROUNDS: [u64; 4] = [120, 60, 30, 10];
+
+/// The operations of one kind, reads or writes, of one handle.
+#[derive(Default)]
+pub(crate) struct Foresight {
+    detector: Mutex<Detector>,
+}
+
+impl Foresight {
+    /// An operation begins. Where two threads use the handle at once, one of them may go unseen.
+    pub(crate) fn saw(&self, operation: Extent) {
+        if let Ok(mut detector) = self.detector.try_lock() {
+            detector.step(operation);
+        }
+    }
+
+    fn detector(&self) -> MutexGuard<'_, Detector> {
+        self.detector.lock().expect("no code panics under this lock")
+    }
+
+    /// Whether there may be something to desire: quicker than to look.
+    pub(crate) fn is_sure(&self) -> bool {
+        self.detector().is_sure()
+    }
+
+    /// What would be welcome beyond the bytes `required` of a stripe, in the stripe's offsets.
+    pub(crate) fn desired(&self, layout: Layout, stripe: u32, required: Extent) -> Option<Region> {
+        let section = self.detector().desired()?;
+        let desired = on_stripe(section, layout, stripe, required)?;
+        desired.contains_region(&required.into()).then_some(desired)
+    }
+}
+
+/// The bytes of a section on a stripe, or, where that takes too many sections, those near `required`.
+fn on_stripe(section: Section, layout: Layout, stripe: u32, required: Extent) -> Option<Region> {
+    let region = Region::from(section);
+    if let Ok(found) = region.on_stripe(&layout, stripe, SECTIONS_MAX) {
+        return found;
+    }
+    let round = layout.stripe_bytes() * u64::from(layout.stripe_count());
+    let start = layout.file_offset(stripe, required.start());
+    let end = layout.file_offset(stripe, required.end() - 1) + 1;
+    let upwards = section.bounds().end() > end;
+    let near = |rounds: u64| {
+        let reach = rounds * round;
+        let window = match upwards {
+            true => Extent::new(start, end.saturating_add(reach)),
+            false => Extent::new(start.saturating_sub(reach), end),
+        };
+        region.in_extent(window?)?.on_stripe(&layout, stripe, SECTIONS_MAX).ok().flatten()
+    };
+    ROUNDS.into_iter().find_map(near)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccpfs_region::UNBOUNDED;
+
+    #[test]
+    fn a_section_is_cut_to_the_stripe_and_to_what_a_lock_can_say() {
+        let layout = Layout::new(4, 1 << 20).unwrap();
+        let aligned = Section::new(65_536, 65_536, &[(4 * 65_536, UNBOUNDED)]).unwrap();
+        let required = Extent::with_length(65_536, 65_536).unwrap();
+        let desired = on_stripe(aligned, layout, 2, required).unwrap();
+        assert_eq!(desired.to_string(), "65536+65536 each 262144 x ..");
+        // Records that never come back to the same place of a unit.
+        let odd = Section::new(47_008, 47_008, &[(4 * 47_008, UNBOUNDED)]).unwrap();
+        let desired = on_stripe(odd, layout, 0, Extent::with_length(47_008, 47_008).unwrap()).unwrap();
+        assert!(desired.is_lockable() && desired.bounds().end() >= 30 << 20, "{}", desired.bounds());
+        let whole = Region::from(odd);
+        for piece in desired.pieces() {
+            let start = layout.file_offset(0, piece.start());
+            assert!(whole.contains(start) && whole.contains(start + piece.length() - 1), "{piece}");
+        }
+    }
+
+    #[test]
+    fn a_handle_that_goes_backwards_desires_what_lies_below() {
+        let foresight = Foresight::default();
+        let layout = Layout::new(2, 4096).unwrap();
+        let at = |k: u64| Extent::with_length(k * 8192, 1024).unwrap();
+        for k in (7..10).rev() {
+            assert!(!foresight.is_sure());
+            foresight.saw(at(k));
+        }
+        let required = Extent::with_length(7 * 4096, 1024).unwrap();
+        let desired = foresight.desired(layout, 0, required).unwrap();
+        assert_eq!(desired.to_string(), "0+1024 each 4096 x 8");
+        assert_eq!(foresight.desired(layout, 1, required), None);
+    }
+}
