@@ -16,9 +16,11 @@ demo: ## installs what is missing, builds, and shows ccPFS at work on this machi
 	@demo/run.sh
 
 .PHONY: build
-build: ## the command, the preload library and the C libraries, in target/release
+build: ## the command, the preload library, the C libraries and, where MPI is, the MPI-IO layer (MPICC=...), in target/release
 	@scripts/install-packages.sh gcc libc6-dev
 	cargo build --release --workspace --exclude xtask --exclude ccpfs-e2e
+	@if command -v mpicc.mpich mpicc >/dev/null; then scripts/build-mpiio.sh $(RELEASE)/libccpfs_mpiio.so $(MPICC); \
+	else echo 'no MPI compiler: without the MPI-IO layer (install libmpich-dev, then make build)'; fi
 
 .PHONY: test
 test: ## every check and every test, as the CI runs them
@@ -41,6 +43,8 @@ install: build ## into PREFIX (/usr/local), below DESTDIR if set
 	install -D -m 755 $(RELEASE)/ccpfs $(DESTDIR)$(PREFIX)/bin/ccpfs
 	install -D -m 755 $(RELEASE)/libccpfs_preload.so $(DESTDIR)$(PREFIX)/lib/libccpfs_preload.so
 	install -D -m 755 $(RELEASE)/libccpfs.so $(DESTDIR)$(PREFIX)/lib/libccpfs.so
+	if [ -e $(RELEASE)/libccpfs_mpiio.so ]; then \
+		install -D -m 755 $(RELEASE)/libccpfs_mpiio.so $(DESTDIR)$(PREFIX)/lib/libccpfs_mpiio.so; fi
 	install -D -m 644 $(RELEASE)/libccpfs.a $(DESTDIR)$(PREFIX)/lib/libccpfs.a
 	install -D -m 644 doors/capi/include/ccpfs.h $(DESTDIR)$(PREFIX)/include/ccpfs.h
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions

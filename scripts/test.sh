@@ -58,6 +58,7 @@ bare_metal() {
 release() {
     cargo build --quiet --release --workspace --exclude xtask --exclude ccpfs-e2e --exclude ccpfs-semantics \
         --exclude ccpfs-test-support
+    scripts/build-mpiio.sh "$target/release/libccpfs_mpiio.so" mpicc.mpich
 }
 
 # Every world of the model checker's table, each for a bounded time.

@@ -12,6 +12,9 @@ enum {
     PARTS_MAX = 16384,
     /* Longest part; a call of the library has a limit. */
     PART_BYTES_MAX = 1 << 30,
+    /* Memory in pieces shorter than this is gathered first, this much at a time: copying costs less than many short parts. */
+    PIECE_BYTES_DIRECT = 65536,
+    GATHERED_BYTES = 4 << 20,
 };
 
 int memory_open(struct memory *memory, const void *buffer, MPI_Count count, MPI_Datatype datatype)
@@ -122,7 +125,7 @@ static int list_do(struct transfer *transfer, struct list *list, int is_atomic, 
     return code;
 }
 
-int transfer_alone(struct transfer *transfer, int64_t *done)
+static int transfer_directly(struct transfer *transfer, int64_t *done)
 {
     struct file *file = transfer->file;
     const struct memory *memory = &transfer->memory;
@@ -158,4 +161,40 @@ int transfer_alone(struct transfer *transfer, int64_t *done)
         code = list_do(transfer, &list, is_whole, done, &is_end);
     free(list.at);
     return code;
+}
+
+/* The transfer with its memory gathered into one piece; in atomic mode all of it at once. */
+static int transfer_gathered(struct transfer *transfer, int64_t *done)
+{
+    const struct memory *memory = &transfer->memory;
+    int64_t bytes = memory->bytes, most = transfer->file->is_atomic || bytes < GATHERED_BYTES ? bytes : GATHERED_BYTES;
+    char *gathered = calloc((size_t)most, 1);
+    struct transfer part = *transfer;
+    int64_t passed = 0, got = most;
+    int code = gathered ? memory_open(&part.memory, gathered, most, MPI_BYTE) : MPI_ERR_NO_MEM;
+
+    while (code == MPI_SUCCESS && passed < bytes && got == part.memory.bytes) {
+        part.memory.bytes = bytes - passed < most ? bytes - passed : most;
+        part.position = transfer->position + passed;
+        got = 0;
+        if (transfer->is_write)
+            memory_copy(memory, passed, part.memory.bytes, gathered, 1);
+        code = transfer_directly(&part, &got);
+        if (!transfer->is_write && got > 0)
+            memory_copy(memory, passed, got, gathered, 0);
+        passed += got;
+    }
+    *done += passed;
+    if (gathered)
+        memory_close(&part.memory);
+    free(gathered);
+    return code;
+}
+
+int transfer_alone(struct transfer *transfer, int64_t *done)
+{
+    const struct memory *memory = &transfer->memory;
+    int is_short = memory->flat.count > 0 && memory->flat.bytes / (int64_t)memory->flat.count < PIECE_BYTES_DIRECT;
+
+    return !memory->is_contiguous && is_short ? transfer_gathered(transfer, done) : transfer_directly(transfer, done);
 }

@@ -259,44 +259,51 @@ static int end_split(struct file *file, const char *begun_by, const char *name, 
     EXPORTED int name(MPI_File fh, MPI_Offset offset, memory buf, number count, MPI_Datatype datatype, MPI_Status *status)  \
     {                                                                                                                       \
         CALL(name, write, collective, EXPLICIT, BLOCKING, offset)                                                           \
-        return file ? finish_blocking(file, &call, status) : P##name(fh, offset, buf, count, datatype, status);             \
-    }
+        return file ? finish_blocking(file, &call, status) : NEXT(name)(fh, offset, buf, count, datatype, status);             \
+    }                                                                                                                       \
+    ALSO_PROFILING(name)
 #define PLAIN(name, number, memory, write, collective, where)                                                               \
     EXPORTED int name(MPI_File fh, memory buf, number count, MPI_Datatype datatype, MPI_Status *status)                     \
     {                                                                                                                       \
         CALL(name, write, collective, where, BLOCKING, 0)                                                                   \
-        return file ? finish_blocking(file, &call, status) : P##name(fh, buf, count, datatype, status);                     \
-    }
+        return file ? finish_blocking(file, &call, status) : NEXT(name)(fh, buf, count, datatype, status);                     \
+    }                                                                                                                       \
+    ALSO_PROFILING(name)
 #define START_AT(name, number, memory, write, collective)                                                                   \
     EXPORTED int name(MPI_File fh, MPI_Offset offset, memory buf, number count, MPI_Datatype datatype, MPI_Request *request) \
     {                                                                                                                       \
         CALL(name, write, collective, EXPLICIT, REQUEST, offset)                                                            \
-        return file ? finish_request(file, &call, request) : P##name(fh, offset, buf, count, datatype, request);            \
-    }
+        return file ? finish_request(file, &call, request) : NEXT(name)(fh, offset, buf, count, datatype, request);            \
+    }                                                                                                                       \
+    ALSO_PROFILING(name)
 #define START(name, number, memory, write, collective, where)                                                               \
     EXPORTED int name(MPI_File fh, memory buf, number count, MPI_Datatype datatype, MPI_Request *request)                   \
     {                                                                                                                       \
         CALL(name, write, collective, where, REQUEST, 0)                                                                    \
-        return file ? finish_request(file, &call, request) : P##name(fh, buf, count, datatype, request);                    \
-    }
+        return file ? finish_request(file, &call, request) : NEXT(name)(fh, buf, count, datatype, request);                    \
+    }                                                                                                                       \
+    ALSO_PROFILING(name)
 #define BEGIN_AT(name, number, memory, write)                                                                               \
     EXPORTED int name(MPI_File fh, MPI_Offset offset, memory buf, number count, MPI_Datatype datatype)                      \
     {                                                                                                                       \
         CALL(name, write, 1, EXPLICIT, SPLIT, offset)                                                                       \
-        return file ? begin_split(file, &call) : P##name(fh, offset, buf, count, datatype);                                 \
-    }
+        return file ? begin_split(file, &call) : NEXT(name)(fh, offset, buf, count, datatype);                                 \
+    }                                                                                                                       \
+    ALSO_PROFILING(name)
 #define BEGIN(name, number, memory, write, where)                                                                           \
     EXPORTED int name(MPI_File fh, memory buf, number count, MPI_Datatype datatype)                                         \
     {                                                                                                                       \
         CALL(name, write, 1, where, SPLIT, 0)                                                                               \
-        return file ? begin_split(file, &call) : P##name(fh, buf, count, datatype);                                         \
-    }
+        return file ? begin_split(file, &call) : NEXT(name)(fh, buf, count, datatype);                                         \
+    }                                                                                                                       \
+    ALSO_PROFILING(name)
 #define END(name, memory)                                                                                         \
     EXPORTED int name##_end(MPI_File fh, memory buf, MPI_Status *status)                                                    \
     {                                                                                                                       \
         struct file *file = file_of(fh);                                                                                    \
-        return file ? end_split(file, #name, #name "_end", status) : P##name##_end(fh, buf, status);                        \
-    }
+        return file ? end_split(file, #name, #name "_end", status) : NEXT(name##_end)(fh, buf, status);                        \
+    }                                                                                                                       \
+    ALSO_PROFILING(name##_end)
 
 typedef void *into;
 typedef const void *from;
@@ -382,7 +389,7 @@ EXPORTED int MPI_File_seek(MPI_File fh, MPI_Offset offset, int whence)
     int code;
 
     if (!file)
-        return PMPI_File_seek(fh, offset, whence);
+        return NEXT(MPI_File_seek)(fh, offset, whence);
     if (file->amode & MPI_MODE_SEQUENTIAL)
         return fail(file, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_File_seek");
     pthread_mutex_lock(&file->lock);
@@ -398,7 +405,7 @@ EXPORTED int MPI_File_get_position(MPI_File fh, MPI_Offset *offset)
     struct file *file = file_of(fh);
 
     if (!file)
-        return PMPI_File_get_position(fh, offset);
+        return NEXT(MPI_File_get_position)(fh, offset);
     if (file->amode & MPI_MODE_SEQUENTIAL)
         return fail(file, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_File_get_position");
     pthread_mutex_lock(&file->lock);
@@ -414,7 +421,7 @@ EXPORTED int MPI_File_seek_shared(MPI_File fh, MPI_Offset offset, int whence)
     int code = MPI_SUCCESS;
 
     if (!file)
-        return PMPI_File_seek_shared(fh, offset, whence);
+        return NEXT(MPI_File_seek_shared)(fh, offset, whence);
     if (file->amode & MPI_MODE_SEQUENTIAL)
         return fail(file, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_File_seek_shared");
     PMPI_Allreduce(mine, least, 2, MPI_OFFSET, MPI_MIN, file->comm);
@@ -436,6 +443,11 @@ EXPORTED int MPI_File_get_position_shared(MPI_File fh, MPI_Offset *offset)
     struct file *file = file_of(fh);
 
     if (!file)
-        return PMPI_File_get_position_shared(fh, offset);
+        return NEXT(MPI_File_get_position_shared)(fh, offset);
     return fail(file, pointer_add(file, 0, offset), "MPI_File_get_position_shared");
 }
+
+ALSO_PROFILING(MPI_File_seek)
+ALSO_PROFILING(MPI_File_get_position)
+ALSO_PROFILING(MPI_File_seek_shared)
+ALSO_PROFILING(MPI_File_get_position_shared)

@@ -91,7 +91,7 @@ static void forget(MPI_Errhandler errhandler)
         is_last = --found->references == 0;
     pthread_mutex_unlock(&lock);
     if (is_last)
-        PMPI_Errhandler_free(&errhandler);
+        NEXT(MPI_Errhandler_free)(&errhandler);
 }
 
 static int is_predefined(MPI_Errhandler errhandler)
@@ -143,7 +143,7 @@ int fail(struct file *file, int code, const char *function)
 
 EXPORTED int MPI_File_create_errhandler(MPI_File_errhandler_function *function, MPI_Errhandler *errhandler)
 {
-    int code = PMPI_File_create_errhandler(function, errhandler);
+    int code = NEXT(MPI_File_create_errhandler)(function, errhandler);
 
     if (code != MPI_SUCCESS)
         return code;
@@ -175,7 +175,7 @@ EXPORTED int MPI_Errhandler_free(MPI_Errhandler *errhandler)
         found->references--;
     pthread_mutex_unlock(&lock);
     if (!is_used)
-        return PMPI_Errhandler_free(errhandler);
+        return NEXT(MPI_Errhandler_free)(errhandler);
     *errhandler = MPI_ERRHANDLER_NULL;
     return MPI_SUCCESS;
 }
@@ -186,9 +186,9 @@ EXPORTED int MPI_File_set_errhandler(MPI_File handle, MPI_Errhandler errhandler)
     int is_ours;
 
     if (!file && handle != MPI_FILE_NULL)
-        return PMPI_File_set_errhandler(handle, errhandler);
+        return NEXT(MPI_File_set_errhandler)(handle, errhandler);
     if (!file) {
-        int code = PMPI_File_set_errhandler(handle, errhandler);
+        int code = NEXT(MPI_File_set_errhandler)(handle, errhandler);
         if (code != MPI_SUCCESS)
             return code;
     }
@@ -216,7 +216,7 @@ EXPORTED int MPI_File_get_errhandler(MPI_File handle, MPI_Errhandler *errhandler
         return MPI_SUCCESS;
     }
     if (!file)
-        return PMPI_File_get_errhandler(handle, errhandler);
+        return NEXT(MPI_File_get_errhandler)(handle, errhandler);
     refer(file->errhandler);
     *errhandler = file->errhandler;
     return MPI_SUCCESS;
@@ -227,7 +227,13 @@ EXPORTED int MPI_File_call_errhandler(MPI_File handle, int code)
     struct file *file = file_of(handle);
 
     if (!file)
-        return PMPI_File_call_errhandler(handle, code);
+        return NEXT(MPI_File_call_errhandler)(handle, code);
     fail(file, code, "MPI_File_call_errhandler");
     return MPI_SUCCESS;
 }
+
+ALSO_PROFILING(MPI_File_create_errhandler)
+ALSO_PROFILING(MPI_Errhandler_free)
+ALSO_PROFILING(MPI_File_set_errhandler)
+ALSO_PROFILING(MPI_File_get_errhandler)
+ALSO_PROFILING(MPI_File_call_errhandler)

@@ -209,13 +209,13 @@ EXPORTED int MPI_File_open(MPI_Comm comm, const char *name, int amode, MPI_Info 
     const char *path = name ? without_prefix(name, &is_demanded) : NULL;
 
     if (comm == MPI_COMM_NULL || PMPI_Comm_test_inter(comm, &is_inter) != MPI_SUCCESS || is_inter || !path)
-        return PMPI_File_open(comm, (char *)name, amode, info, handle);
+        return NEXT(MPI_File_open)(comm, (char *)name, amode, info, handle);
     /* All ranks must come to the same answer: least and most of it, and of the access mode. */
     int is_ours = is_ccpfs_path(path);
     int mine[4] = {is_ours, -is_ours, amode, -amode}, least[4];
     PMPI_Allreduce(mine, least, 4, MPI_INT, MPI_MIN, comm);
     if (least[0] == 0 && least[1] == 0 && !is_demanded)
-        return PMPI_File_open(comm, (char *)name, amode, info, handle);
+        return NEXT(MPI_File_open)(comm, (char *)name, amode, info, handle);
     *handle = MPI_FILE_NULL;
     if (least[0] == 0) {
         fprintf(stderr, "ccpfs-mpiio: %s is not on ccPFS%s\n", path, least[1] ? " for all ranks" : "");
@@ -249,7 +249,7 @@ EXPORTED int MPI_File_close(MPI_File *handle)
     int code = MPI_SUCCESS;
 
     if (!file)
-        return PMPI_File_close(handle);
+        return NEXT(MPI_File_close)(handle);
     if (file->split)
         return fail(file, MPI_ERR_OTHER, "MPI_File_close");
     statistics_report(file);
@@ -277,7 +277,7 @@ EXPORTED int MPI_File_delete(const char *name, MPI_Info info)
     const char *path = name ? without_prefix(name, &is_demanded) : NULL;
 
     if (!path || !is_ccpfs_path(path))
-        return PMPI_File_delete((char *)name, info);
+        return NEXT(MPI_File_delete)((char *)name, info);
     return fail(NULL, library()->unlink(path) < 0 ? class_of(errno) : MPI_SUCCESS, "MPI_File_delete");
 }
 
@@ -313,13 +313,13 @@ static int resize(struct file *file, MPI_Offset size, int only_grow, const char 
 EXPORTED int MPI_File_set_size(MPI_File handle, MPI_Offset size)
 {
     struct file *file = file_of(handle);
-    return file ? resize(file, size, 0, "MPI_File_set_size") : PMPI_File_set_size(handle, size);
+    return file ? resize(file, size, 0, "MPI_File_set_size") : NEXT(MPI_File_set_size)(handle, size);
 }
 
 EXPORTED int MPI_File_preallocate(MPI_File handle, MPI_Offset size)
 {
     struct file *file = file_of(handle);
-    return file ? resize(file, size, 1, "MPI_File_preallocate") : PMPI_File_preallocate(handle, size);
+    return file ? resize(file, size, 1, "MPI_File_preallocate") : NEXT(MPI_File_preallocate)(handle, size);
 }
 
 EXPORTED int MPI_File_get_size(MPI_File handle, MPI_Offset *size)
@@ -328,7 +328,7 @@ EXPORTED int MPI_File_get_size(MPI_File handle, MPI_Offset *size)
     struct stat attributes;
 
     if (!file)
-        return PMPI_File_get_size(handle, size);
+        return NEXT(MPI_File_get_size)(handle, size);
     if (library()->fstat(file->handle, &attributes) < 0)
         return fail(file, class_of(errno), "MPI_File_get_size");
     *size = attributes.st_size;
@@ -338,7 +338,7 @@ EXPORTED int MPI_File_get_size(MPI_File handle, MPI_Offset *size)
 EXPORTED int MPI_File_get_group(MPI_File handle, MPI_Group *group)
 {
     struct file *file = file_of(handle);
-    return file ? fail(file, PMPI_Comm_group(file->comm, group), "MPI_File_get_group") : PMPI_File_get_group(handle, group);
+    return file ? fail(file, PMPI_Comm_group(file->comm, group), "MPI_File_get_group") : NEXT(MPI_File_get_group)(handle, group);
 }
 
 EXPORTED int MPI_File_get_amode(MPI_File handle, int *amode)
@@ -346,7 +346,7 @@ EXPORTED int MPI_File_get_amode(MPI_File handle, int *amode)
     struct file *file = file_of(handle);
 
     if (!file)
-        return PMPI_File_get_amode(handle, amode);
+        return NEXT(MPI_File_get_amode)(handle, amode);
     *amode = file->amode;
     return MPI_SUCCESS;
 }
@@ -357,7 +357,7 @@ EXPORTED int MPI_File_set_info(MPI_File handle, MPI_Info info)
     struct hints hints;
 
     if (!file)
-        return PMPI_File_set_info(handle, info);
+        return NEXT(MPI_File_set_info)(handle, info);
     hints_take(file->strings, info, NULL);
     hints_read(file->strings, &hints);
     /* The layout of an open file does not change; what all must agree on is what rank 0 says. */
@@ -372,7 +372,7 @@ EXPORTED int MPI_File_set_info(MPI_File handle, MPI_Info info)
 EXPORTED int MPI_File_get_info(MPI_File handle, MPI_Info *info)
 {
     struct file *file = file_of(handle);
-    return file ? fail(file, hints_to_info(file->strings, info), "MPI_File_get_info") : PMPI_File_get_info(handle, info);
+    return file ? fail(file, hints_to_info(file->strings, info), "MPI_File_get_info") : NEXT(MPI_File_get_info)(handle, info);
 }
 
 EXPORTED int MPI_File_set_atomicity(MPI_File handle, int flag)
@@ -381,7 +381,7 @@ EXPORTED int MPI_File_set_atomicity(MPI_File handle, int flag)
     int mine[2] = {flag != 0, -(flag != 0)}, least[2];
 
     if (!file)
-        return PMPI_File_set_atomicity(handle, flag);
+        return NEXT(MPI_File_set_atomicity)(handle, flag);
     PMPI_Allreduce(mine, least, 2, MPI_INT, MPI_MIN, file->comm);
     if (least[0] != -least[1])
         return fail(file, MPI_ERR_NOT_SAME, "MPI_File_set_atomicity");
@@ -394,7 +394,7 @@ EXPORTED int MPI_File_get_atomicity(MPI_File handle, int *flag)
     struct file *file = file_of(handle);
 
     if (!file)
-        return PMPI_File_get_atomicity(handle, flag);
+        return NEXT(MPI_File_get_atomicity)(handle, flag);
     *flag = file->is_atomic;
     return MPI_SUCCESS;
 }
@@ -405,7 +405,7 @@ EXPORTED int MPI_File_sync(MPI_File handle)
     int code;
 
     if (!file)
-        return PMPI_File_sync(handle);
+        return NEXT(MPI_File_sync)(handle);
     code = may_write(file);
     if (code == MPI_SUCCESS && library()->fsync(file->handle) < 0)
         code = class_of(errno);
@@ -414,3 +414,17 @@ EXPORTED int MPI_File_sync(MPI_File handle)
         code = MPI_SUCCESS;
     return fail(file, agreed(file, code), "MPI_File_sync");
 }
+
+ALSO_PROFILING(MPI_File_open)
+ALSO_PROFILING(MPI_File_close)
+ALSO_PROFILING(MPI_File_delete)
+ALSO_PROFILING(MPI_File_set_size)
+ALSO_PROFILING(MPI_File_preallocate)
+ALSO_PROFILING(MPI_File_get_size)
+ALSO_PROFILING(MPI_File_get_group)
+ALSO_PROFILING(MPI_File_get_amode)
+ALSO_PROFILING(MPI_File_set_info)
+ALSO_PROFILING(MPI_File_get_info)
+ALSO_PROFILING(MPI_File_set_atomicity)
+ALSO_PROFILING(MPI_File_get_atomicity)
+ALSO_PROFILING(MPI_File_sync)

@@ -69,8 +69,14 @@ static int add_copies(struct flat *flat, const struct flat *inner, int64_t count
 
 int is_named(MPI_Datatype datatype)
 {
-    int integers, addresses, types, combiner;
+    int combiner;
+#if HAVE_LARGE_COUNTS
+    MPI_Count integers, addresses, counts, types;
+    PMPI_Type_get_envelope_c(datatype, &integers, &addresses, &counts, &types, &combiner);
+#else
+    int integers, addresses, types;
     PMPI_Type_get_envelope(datatype, &integers, &addresses, &types, &combiner);
+#endif
     return combiner == MPI_COMBINER_NAMED || combiner == MPI_COMBINER_F90_REAL || combiner == MPI_COMBINER_F90_COMPLEX ||
            combiner == MPI_COMBINER_F90_INTEGER;
 }

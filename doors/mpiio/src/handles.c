@@ -62,7 +62,7 @@ void file_unregister(struct file *file)
 EXPORTED MPI_Fint MPI_File_c2f(MPI_File handle)
 {
     struct file *file = file_of(handle);
-    return file ? FORTRAN_FIRST + file->slot : PMPI_File_c2f(handle);
+    return file ? FORTRAN_FIRST + file->slot : NEXT(MPI_File_c2f)(handle);
 }
 
 EXPORTED MPI_File MPI_File_f2c(MPI_Fint number)
@@ -73,5 +73,8 @@ EXPORTED MPI_File MPI_File_f2c(MPI_Fint number)
     if (number >= FORTRAN_FIRST && number - FORTRAN_FIRST < used)
         found = files[number - FORTRAN_FIRST];
     pthread_rwlock_unlock(&lock);
-    return found ? handle_of(found) : PMPI_File_f2c(number);
+    return found ? handle_of(found) : NEXT(MPI_File_f2c)(number);
 }
+
+ALSO_PROFILING(MPI_File_c2f)
+ALSO_PROFILING(MPI_File_f2c)

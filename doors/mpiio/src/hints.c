@@ -181,6 +181,12 @@ static void take_variable(struct hint_strings *strings, const char *path)
     free(copy);
 }
 
+/* Open MPI does not take keys as long as some of these. */
+static int fits(const char *key)
+{
+    return strlen(key) < MPI_MAX_INFO_KEY;
+}
+
 /* The environment fills in what the program did not say; MPICH_MPIIO_HINTS has the last word, as in Cray's MPI. */
 void hints_take(struct hint_strings *strings, MPI_Info info, const char *path)
 {
@@ -189,7 +195,8 @@ void hints_take(struct hint_strings *strings, MPI_Info info, const char *path)
     for (int i = 0; info != MPI_INFO_NULL && i < KNOWN_COUNT; i++) {
         char value[HINT_VALUE_MAX] = "";
         int is_there = 0;
-        PMPI_Info_get(info, KNOWN[i].key, HINT_VALUE_MAX - 1, value, &is_there);
+        if (fits(KNOWN[i].key))
+            PMPI_Info_get(info, KNOWN[i].key, HINT_VALUE_MAX - 1, value, &is_there);
         if (is_there)
             take(strings, KNOWN[i].key, value);
     }
@@ -229,7 +236,7 @@ int hints_to_info(const struct hint_strings *strings, MPI_Info *info)
     int code = PMPI_Info_create(info);
 
     for (int i = 0; i < KNOWN_COUNT && code == MPI_SUCCESS; i++)
-        if (strings->values[i][0])
+        if (strings->values[i][0] && fits(KNOWN[i].key))
             code = PMPI_Info_set(*info, KNOWN[i].key, strings->values[i]);
     return code;
 }

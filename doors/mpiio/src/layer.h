@@ -17,6 +17,22 @@
 /* Functions that programs see; everything else is hidden. */
 #define EXPORTED __attribute__((visibility("default")))
 
+/*
+ * A function of MPI itself. Ours have both of its names, because MPICH's bindings for Fortran 2008 call the second one; so do other
+ * profiling layers in front of this one.
+ */
+#define NEXT(name)                                                                                                          \
+    ({                                                                                                                      \
+        static __typeof__(&name) found_;                                                                                    \
+        if (!found_)                                                                                                        \
+            found_ = (__typeof__(&name))next_symbol("P" #name);                                                             \
+        found_;                                                                                                             \
+    })
+#define ALSO_PROFILING(name) ALSO_PROFILING_(name, P##name)
+#define ALSO_PROFILING_(name, second) extern __typeof__(name) second __attribute__((alias(#name), visibility("default")));
+/* library.c. Ends the process if MPI has no such function. */
+void *next_symbol(const char *name);
+
 /* MPI 4 has functions with large counts. Where there are none, types with large counts do not exist either. */
 #if MPI_VERSION >= 4
 #define HAVE_LARGE_COUNTS 1

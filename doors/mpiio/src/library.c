@@ -109,6 +109,16 @@ int is_ccpfs_path(const char *path)
     return answer > 0;
 }
 
+void *next_symbol(const char *name)
+{
+    void *found = dlsym(RTLD_NEXT, name);
+    if (!found) {
+        fprintf(stderr, "ccpfs-mpiio: MPI has no %s\n", name);
+        abort();
+    }
+    return found;
+}
+
 static void resolve(void)
 {
     void *libc = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);

@@ -122,7 +122,7 @@ EXPORTED int MPI_File_set_view(MPI_File handle, MPI_Offset displacement, MPI_Dat
     int code;
 
     if (!file)
-        return PMPI_File_set_view(handle, displacement, etype, filetype, (char *)datarep, info);
+        return NEXT(MPI_File_set_view)(handle, displacement, etype, filetype, (char *)datarep, info);
     code = check_view(file, displacement, etype, filetype, datarep, &tile, &etype_bytes, &representation);
     if (code == MPI_SUCCESS && displacement == MPI_DISPLACEMENT_CURRENT) {
         /* The place of the shared pointer in the view that is left. */
@@ -159,7 +159,7 @@ EXPORTED int MPI_File_get_view(MPI_File handle, MPI_Offset *displacement, MPI_Da
     struct file *file = file_of(handle);
 
     if (!file)
-        return PMPI_File_get_view(handle, displacement, etype, filetype, datarep);
+        return NEXT(MPI_File_get_view)(handle, displacement, etype, filetype, datarep);
     *displacement = file->displacement;
     *etype = kept(file->etype);
     *filetype = kept(file->filetype);
@@ -172,7 +172,7 @@ EXPORTED int MPI_File_get_byte_offset(MPI_File handle, MPI_Offset offset, MPI_Of
     struct file *file = file_of(handle);
 
     if (!file)
-        return PMPI_File_get_byte_offset(handle, offset, in_file);
+        return NEXT(MPI_File_get_byte_offset)(handle, offset, in_file);
     if (file->amode & MPI_MODE_SEQUENTIAL)
         return fail(file, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_File_get_byte_offset");
     if (offset < 0)
@@ -200,7 +200,7 @@ EXPORTED int MPI_File_get_type_extent(MPI_File handle, MPI_Datatype datatype, MP
     int code;
 
     if (!file_of(handle))
-        return PMPI_File_get_type_extent(handle, datatype, extent);
+        return NEXT(MPI_File_get_type_extent)(handle, datatype, extent);
     code = type_extent(handle, datatype, &wide, "MPI_File_get_type_extent");
     *extent = (MPI_Aint)wide;
     return code;
@@ -210,7 +210,7 @@ EXPORTED int MPI_File_get_type_extent(MPI_File handle, MPI_Datatype datatype, MP
 EXPORTED int MPI_File_get_type_extent_c(MPI_File handle, MPI_Datatype datatype, MPI_Count *extent)
 {
     return file_of(handle) ? type_extent(handle, datatype, extent, "MPI_File_get_type_extent_c")
-                           : PMPI_File_get_type_extent_c(handle, datatype, extent);
+                           : NEXT(MPI_File_get_type_extent_c)(handle, datatype, extent);
 }
 #endif
 
@@ -237,7 +237,7 @@ static int remember(const char *name, int is_native)
 EXPORTED int MPI_Register_datarep(const char *name, MPI_Datarep_conversion_function *reader,
                                   MPI_Datarep_conversion_function *writer, MPI_Datarep_extent_function *extent, void *state)
 {
-    int code = PMPI_Register_datarep((char *)name, reader, writer, extent, state);
+    int code = NEXT(MPI_Register_datarep)((char *)name, reader, writer, extent, state);
     return code == MPI_SUCCESS ? remember(name, reader == MPI_CONVERSION_FN_NULL && writer == MPI_CONVERSION_FN_NULL) : code;
 }
 
@@ -245,7 +245,17 @@ EXPORTED int MPI_Register_datarep(const char *name, MPI_Datarep_conversion_funct
 EXPORTED int MPI_Register_datarep_c(const char *name, MPI_Datarep_conversion_function_c *reader,
                                     MPI_Datarep_conversion_function_c *writer, MPI_Datarep_extent_function *extent, void *state)
 {
-    int code = PMPI_Register_datarep_c(name, reader, writer, extent, state);
+    int code = NEXT(MPI_Register_datarep_c)(name, reader, writer, extent, state);
     return code == MPI_SUCCESS ? remember(name, reader == MPI_CONVERSION_FN_NULL_C && writer == MPI_CONVERSION_FN_NULL_C) : code;
 }
+#endif
+
+ALSO_PROFILING(MPI_File_set_view)
+ALSO_PROFILING(MPI_File_get_view)
+ALSO_PROFILING(MPI_File_get_byte_offset)
+ALSO_PROFILING(MPI_File_get_type_extent)
+ALSO_PROFILING(MPI_Register_datarep)
+#if HAVE_LARGE_COUNTS
+ALSO_PROFILING(MPI_File_get_type_extent_c)
+ALSO_PROFILING(MPI_Register_datarep_c)
 #endif
