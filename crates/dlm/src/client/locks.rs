@@ -354,7 +354,13 @@ impl Locks {
     /// Whether a lock that may be used covers `region` for `mode`: what a caller may skip asking for.
     #[must_use]
     pub fn covers(&self, mode: LockMode, region: &Region) -> bool {
-        self.find(mode, region, Terms::WAIT).is_some()
+        self.covering(mode, region).is_some()
+    }
+
+    /// What such a lock covers.
+    #[must_use]
+    pub fn covering(&self, mode: LockMode, region: &Region) -> Option<&Region> {
+        self.find(mode, region, Terms::WAIT).map(|lock| &self.held[&lock].region)
     }
 
     /// What the lock covers that `operation` uses: nobody takes it back before the operation ends.

@@ -8,6 +8,7 @@
 
 mod expand;
 mod grant;
+mod index;
 mod queue;
 mod resource;
 #[cfg(test)]
