@@ -15,9 +15,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Pages of the client's cache.
-const PAGE_BYTES: u64 = 16 << 10;
+pub(crate) const PAGE_BYTES: u64 = 16 << 10;
 /// Room in a client's cache beyond what it writes, touched as well.
-const PREFAULT_SLACK_BYTES: u64 = 16 << 20;
+pub(crate) const PREFAULT_SLACK_BYTES: u64 = 16 << 20;
 
 /// Measures everything, then shows and writes the results.
 pub(crate) fn run(arguments: &IorArguments) -> Result<(), Failure> {

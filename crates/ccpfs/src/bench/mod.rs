@@ -1,6 +1,7 @@
 //! `ccpfs bench`: measurements with servers and client processes of their own.
 
 mod args;
+mod collective;
 mod coordinator;
 mod crew;
 mod data;
@@ -11,10 +12,14 @@ mod overlap;
 mod plan;
 mod plot;
 mod protocol;
+mod regions;
 mod report;
 mod result;
+mod s3asim;
+mod s3d;
 mod table;
 mod target;
+mod tile_io;
 mod worker;
 
 use crate::failure::Failure;
@@ -34,6 +39,17 @@ pub(crate) enum BenchCommand {
     DoorsClient(worker::WorkerArguments),
     /// Measure lock requests per second of one shard, and the cost of a cached lock in a client.
     LocksRate(locks_rate::LocksRateArguments),
+    /// Write overlapping tiles of a picture, each with one atomic call of many pieces.
+    TileIo(Box<tile_io::TileIoArguments>),
+    /// Write a checkpoint of four arrays, cut into blocks along three axes, with atomic calls.
+    S3d(Box<s3d::S3dArguments>),
+    /// Write results of a search, pieces without any pattern, with atomic calls.
+    S3asim(Box<s3asim::S3asimArguments>),
+    /// Write a shared file as the aggregators of collective writes do.
+    Collective(Box<collective::CollectiveArguments>),
+    /// One process of the four before.
+    #[command(hide = true)]
+    RegionsClient(worker::WorkerArguments),
 }
 
 /// Runs one of the subcommands.
@@ -44,5 +60,10 @@ pub(crate) fn run(command: BenchCommand) -> Result<(), Failure> {
         BenchCommand::Doors(arguments) => doors::run(&arguments),
         BenchCommand::DoorsClient(arguments) => doors::run_client(&arguments),
         BenchCommand::LocksRate(arguments) => locks_rate::run(&arguments),
+        BenchCommand::TileIo(arguments) => tile_io::run(&arguments),
+        BenchCommand::S3d(arguments) => s3d::run(&arguments),
+        BenchCommand::S3asim(arguments) => s3asim::run(&arguments),
+        BenchCommand::Collective(arguments) => collective::run(&arguments),
+        BenchCommand::RegionsClient(arguments) => regions::run_client(&arguments),
     }
 }

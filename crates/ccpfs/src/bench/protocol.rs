@@ -176,6 +176,8 @@ pub(crate) struct Report {
     pub(crate) wrong_parts: Vec<WrongPart>,
     /// Rank and number of the write whose data fill the whole range (overlap).
     pub(crate) winner: Option<(u32, u64)>,
+    /// Pairs of ranks: the first one's bytes are where the second wrote too (operations of many pieces).
+    pub(crate) beats: Vec<(u32, u32)>,
 }
 
 #[cfg(test)]

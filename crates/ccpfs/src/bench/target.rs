@@ -5,6 +5,7 @@ use crate::failure::{Context, Failure};
 use crate::sys;
 use ccpfs_client::{Client, OpenOptions, Statistics};
 use ccpfs_config::ClientConfig;
+use ccpfs_region::Region;
 use ccpfs_types::Layout;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -139,6 +140,18 @@ impl Target {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// Writes all of `data` into the pieces of `region` at once: others see all of it or nothing.
+    pub(crate) fn write_region(&self, region: &Region, data: &[u8]) -> Result<(), Failure> {
+        let failed = || format!("writing {} bytes into {} pieces", data.len(), region.piece_count());
+        match self {
+            Target::Ccpfs(file) => match file.write_region(region, data).context(failed)? {
+                count if count == data.len() => Ok(()),
+                count => Err(Failure::new(format!("{}: only {count} were written", failed()))),
+            },
+            Target::Local(_) | Target::Memory(_) => Err(Failure::new("only ccPFS writes pieces at once")),
         }
     }
 

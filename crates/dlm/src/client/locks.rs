@@ -354,13 +354,7 @@ impl Locks {
     /// Whether a lock that may be used covers `region` for `mode`: what a caller may skip asking for.
     #[must_use]
     pub fn covers(&self, mode: LockMode, region: &Region) -> bool {
-        self.covering(mode, region).is_some()
-    }
-
-    /// What such a lock covers.
-    #[must_use]
-    pub fn covering(&self, mode: LockMode, region: &Region) -> Option<&Region> {
-        self.find(mode, region, Terms::WAIT).map(|lock| &self.held[&lock].region)
+        self.find(mode, region, Terms::WAIT).is_some()
     }
 
     /// What the lock covers that `operation` uses: nobody takes it back before the operation ends.

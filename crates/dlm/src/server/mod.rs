@@ -8,7 +8,6 @@
 
 mod expand;
 mod grant;
-mod index;
 mod queue;
 mod resource;
 #[cfg(test)]
