@@ -144,7 +144,13 @@ impl CachedStripe {
     /// Whether an operation would find a lock here that covers `region` for `mode`, and would not have to ask.
     #[must_use]
     pub fn covers(&self, mode: LockMode, region: &Region) -> bool {
-        self.locks().is_some_and(|locks| locks.covers(mode, region))
+        self.covering(mode, region).is_some()
+    }
+
+    /// What the lock covers that such an operation would find.
+    #[must_use]
+    pub fn covering(&self, mode: LockMode, region: &Region) -> Option<&Region> {
+        self.locks().and_then(|locks| locks.covering(mode, region))
     }
 
     /// When the last byte was written, nanoseconds since 1970; 0 if never.

@@ -227,6 +227,7 @@ impl Held {
     }
 
     /// Whether an operation that needs this may begin under the lock.
+    #[inline]
     fn serves(&self, mode: LockMode, region: &Region, terms: Terms) -> bool {
         let serves =
             self.phase == Phase::Granted && self.mode.serves(mode) && self.region.contains_region(region);
@@ -354,7 +355,13 @@ impl Locks {
     /// Whether a lock that may be used covers `region` for `mode`: what a caller may skip asking for.
     #[must_use]
     pub fn covers(&self, mode: LockMode, region: &Region) -> bool {
-        self.find(mode, region, Terms::WAIT).is_some()
+        self.covering(mode, region).is_some()
+    }
+
+    /// What such a lock covers.
+    #[must_use]
+    pub fn covering(&self, mode: LockMode, region: &Region) -> Option<&Region> {
+        self.find(mode, region, Terms::WAIT).map(|lock| &self.held[&lock].region)
     }
 
     /// What the lock covers that `operation` uses: nobody takes it back before the operation ends.
