@@ -5,12 +5,13 @@ use crate::error::FsError;
 use crate::foresight::Foresight;
 use crate::shared::{DataAttributes, FileShared};
 use ccpfs_types::limits::FILE_BYTES_MAX;
-use ccpfs_types::{FileId, GroupId, Layout};
+use ccpfs_types::{FileId, Layout};
 use std::io::{IoSlice, IoSliceMut};
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// What a handle may be used for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +37,8 @@ struct Handle {
     pace: Pace,
     reads: Foresight,
     writes: Foresight,
+    /// Of which group this handle has a lock.
+    group: Mutex<Option<NonZeroU64>>,
 }
 
 /// Bytes between reads at regular distances that are fetched along with what is read: quicker than one more question to a server.
@@ -102,8 +105,9 @@ impl File {
             seen_errors,
             written: AtomicBool::new(false),
             pace: Pace::default(),
-            reads: Foresight::default(),
-            writes: Foresight::default(),
+            reads: Foresight::new(client.inner.config.desired_sections),
+            writes: Foresight::new(client.inner.config.desired_sections),
+            group: Mutex::default(),
         };
         File { handle: Arc::new(handle) }
     }
@@ -140,9 +144,14 @@ impl File {
         &self.handle.shared
     }
 
-    /// The group under whose locks this handle works.
-    pub(crate) fn group(&self) -> GroupId {
-        GroupId::NONE
+    /// What this handle's reads, and what its writes, ask for beyond what they need.
+    pub(crate) fn foresights(&self) -> [&Foresight; 2] {
+        [&self.handle.reads, &self.handle.writes]
+    }
+
+    /// Of which group this handle has a lock.
+    pub(crate) fn group(&self) -> &Mutex<Option<NonZeroU64>> {
+        &self.handle.group
     }
 
     /// Remembers that something was written, or will be, through this handle: its end flushes.
@@ -168,8 +177,8 @@ impl File {
         }
         let client = &self.handle.client.inner;
         let ahead_bytes = self.handle.pace.ahead_bytes(offset, client.config.read_ahead_bytes);
-        let foresight = client.config.desired_sections.then_some(&self.handle.reads);
-        let read = crate::read::read(client, &self.handle.shared, buffers, offset, (ahead_bytes, foresight))?;
+        let ahead = (ahead_bytes, &self.handle.reads);
+        let read = crate::read::read(client, &self.handle.shared, buffers, offset, ahead)?;
         self.handle.pace.ended(offset + read as u64);
         Ok(read)
     }
@@ -188,9 +197,8 @@ impl File {
     /// As [`File::write_at`].
     pub fn write_vectored_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> Result<usize, FsError> {
         self.begin_change()?;
-        let client = &self.handle.client.inner;
-        let foresight = client.config.desired_sections.then_some(&self.handle.writes);
-        let written = crate::write::write(client, &self.handle.shared, buffers, offset, foresight)?;
+        let Handle { client, shared, writes, .. } = &*self.handle;
+        let written = crate::write::write(&client.inner, shared, buffers, offset, writes)?;
         self.end_change()?;
         Ok(written)
     }
@@ -372,6 +380,11 @@ impl File {
 impl Drop for Handle {
     fn drop(&mut self) {
         let client = &self.client.inner;
+        if self.group.get_mut().is_ok_and(|group| group.is_some())
+            && let Err(error) = crate::group::leave(client, &self.shared)
+        {
+            tracing::warn!(path = %self.path.display(), %error, "left a group with unflushed data");
+        }
         if *self.written.get_mut()
             && self.access.write
             && client.config.flush_on_close

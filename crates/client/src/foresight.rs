@@ -3,21 +3,42 @@
 use ccpfs_access::Detector;
 use ccpfs_region::{Region, SECTIONS_MAX, Section};
 use ccpfs_types::{Extent, Layout};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 /// Rounds of the stripes that are tried, the most first, where a whole section takes too many sections on a stripe.
 const ROUNDS: [u64; 4] = [120, 60, 30, 10];
 
 /// The operations of one kind, reads or writes, of one handle.
-#[derive(Default)]
 pub(crate) struct Foresight {
+    /// Whether to look at all.
+    looks: bool,
     detector: Mutex<Detector>,
+    /// Nothing is desired beyond what is needed, whatever is to be seen.
+    exact: AtomicBool,
 }
 
 impl Foresight {
+    /// One that looks for sections, or one that does not.
+    pub(crate) fn new(looks: bool) -> Foresight {
+        Foresight { looks, detector: Mutex::default(), exact: AtomicBool::new(false) }
+    }
+
+    /// Says whether nothing may be desired beyond what is needed.
+    pub(crate) fn set_exact(&self, exact: bool) {
+        self.exact.store(exact, Ordering::Relaxed);
+    }
+
+    /// Whether nothing may be desired beyond what is needed.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.exact.load(Ordering::Relaxed)
+    }
+
     /// An operation begins. Where two threads use the handle at once, one of them may go unseen.
     pub(crate) fn saw(&self, operation: Extent) {
-        if let Ok(mut detector) = self.detector.try_lock() {
+        if self.looks
+            && let Ok(mut detector) = self.detector.try_lock()
+        {
             detector.step(operation);
         }
     }
@@ -28,7 +49,7 @@ impl Foresight {
 
     /// Whether there may be something to desire: quicker than to look.
     pub(crate) fn is_sure(&self) -> bool {
-        self.detector().is_sure()
+        self.looks && self.detector().is_sure()
     }
 
     /// What would be welcome beyond the bytes `required` of a stripe, in the stripe's offsets.
@@ -85,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_handle_that_goes_backwards_desires_what_lies_below() {
-        let foresight = Foresight::default();
+        let foresight = Foresight::new(true);
         let layout = Layout::new(2, 4096).unwrap();
         let at = |k: u64| Extent::with_length(k * 8192, 1024).unwrap();
         for k in (7..10).rev() {

@@ -5,6 +5,7 @@
 //! client that starts reading afterwards; what [`File::sync`] returned for survives (I9).
 //! *Not here*: decisions about modes, conflicts or flush order: those are `ccpfs-dlm` and `ccpfs-writeback`.
 
+mod advice;
 mod answers;
 mod attributes;
 mod background;
@@ -17,6 +18,7 @@ mod error;
 mod file;
 mod flush_loop;
 mod foresight;
+mod group;
 mod hold;
 mod inventory;
 mod map;
@@ -41,8 +43,10 @@ mod sys;
 mod times;
 mod write;
 
+pub use advice::{ADVICES_MAX, Advised, AheadMode};
 pub use ccpfs_config::{LockKind, LockProtocol};
 pub use ccpfs_namespace::{Contents, STUB_BYTES, Stub, StubError, StubState};
+pub use ccpfs_region::{Region, Section};
 pub use ccpfs_transport::set_descriptor_minimum;
 pub use ccpfs_wire::StoredStripe;
 pub use client::Client;

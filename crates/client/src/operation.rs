@@ -11,7 +11,7 @@ use crate::stripe::{Answer, Inner, Outbox, Stripe, local, to_eof};
 use ccpfs_cached_stripe::{Input, PUT_OFF_MAX, Settings};
 use ccpfs_dlm::client::{self as dlm, Intent, least_restrictive};
 use ccpfs_region::Region;
-use ccpfs_types::{Extent, Layout, LockMode, OperationId, Terms};
+use ccpfs_types::{Extent, GroupId, Layout, LockMode, OperationId, Terms};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
 
@@ -127,7 +127,7 @@ pub(crate) fn lock<'a>(
     for (index, extent) in parts {
         let stripe = &file.stripes[index as usize];
         let required = if client.config.lock_whole { Extent::WHOLE } else { extent };
-        match acquire(client, (stripe, layout), mode, required, wish.foresight) {
+        match acquire(client, (stripe, layout), (mode, file.group.id()), required, wish.foresight) {
             Ok(id) => operation.held.push((stripe, id)),
             Err(error) => {
                 operation.finish(client);
@@ -142,17 +142,21 @@ pub(crate) fn lock<'a>(
 fn acquire(
     client: &ClientInner,
     (stripe, layout): (&Arc<Stripe>, Layout),
-    mode: LockMode,
+    (mode, group): (LockMode, GroupId),
     extent: Extent,
     foresight: Option<&Foresight>,
 ) -> Result<OperationId, FsError> {
     let desired = |inner: &Inner| {
+        if foresight.is_some_and(Foresight::is_exact) {
+            return None;
+        }
         let seen = foresight
             .filter(|foresight| foresight.is_sure() && !inner.cached().covers(mode, &extent.into()))
             .and_then(|foresight| foresight.desired(layout, stripe.resource.stripe, extent));
         Some(seen.unwrap_or_else(|| to_eof(extent)))
     };
-    let started = start_lock(client, stripe, mode, (extent.into(), desired), Terms::WAIT)?;
+    let terms = Terms { group, ..Terms::WAIT };
+    let started = start_lock(client, stripe, mode, (extent.into(), desired), terms)?;
     await_lock(client, stripe, started)
 }
 
@@ -180,6 +184,11 @@ pub(crate) fn start_lock(
     let operation = client.operation();
     let mut out = Outbox::default();
     let mut inner = with_locks(client, stripe)?;
+    if inner.speculates() && !inner.cached().covers(mode, &required) {
+        drop(inner);
+        await_speculations(client, stripe);
+        inner = with_locks(client, stripe)?;
+    }
     let desired = desired(&inner).unwrap_or_else(|| required.clone());
     let input = Input::Acquire { operation, mode, required, desired, request: client.request(), terms };
     inner.step(stripe, client, input, &mut out);
@@ -200,6 +209,15 @@ pub(crate) fn start_lock(
 pub(crate) fn granularity(client: &ClientInner, stripe: &Arc<Stripe>) -> Result<u64, FsError> {
     let inner = with_locks(client, stripe)?;
     Ok(inner.live_session().map_or(1, |session| session.policy.granularity_bytes.into()))
+}
+
+/// Waits until the server has said of all locks that were asked for ahead whether they are granted: at once, it waits for nobody.
+pub(crate) fn await_speculations(client: &ClientInner, stripe: &Arc<Stripe>) {
+    let Some(session) = stripe.lock().live_session() else { return };
+    let answered = || (!stripe.lock().speculates()).then_some(());
+    if session.wait_until(client, answered).is_err() {
+        client.session_lost(&session);
+    }
 }
 
 /// Waits for the lock of an operation; the stripe's mutex is free meanwhile. EAGAIN if it was only to be tried.
@@ -245,7 +263,10 @@ fn lost(client: &ClientInner, stripe: &Stripe) -> FsError {
 }
 
 /// The stripe with a lock cache for the policy of its server: connects if there is no session, or only one that has ended.
-fn with_locks<'a>(client: &ClientInner, stripe: &'a Arc<Stripe>) -> Result<MutexGuard<'a, Inner>, FsError> {
+pub(crate) fn with_locks<'a>(
+    client: &ClientInner,
+    stripe: &'a Arc<Stripe>,
+) -> Result<MutexGuard<'a, Inner>, FsError> {
     let inner = stripe.lock();
     if inner.is_ready() {
         return Ok(inner);

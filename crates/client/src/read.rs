@@ -24,14 +24,12 @@ pub(crate) fn read(
     file: &FileShared,
     buffers: &mut [IoSliceMut<'_>],
     offset: u64,
-    (ahead_bytes, foresight): (u64, Option<&Foresight>),
+    (ahead_bytes, foresight): (u64, &Foresight),
 ) -> Result<usize, FsError> {
     let length = buffers.iter().map(|buffer| buffer.len() as u64).sum::<u64>();
     let end = offset.saturating_add(length).min(FILE_BYTES_MAX);
     let Some(extent) = Extent::new(offset, end) else { return Ok(0) };
-    if let Some(foresight) = foresight {
-        foresight.saw(extent);
-    }
+    foresight.saw(extent);
     // Fetched bytes land in the pages unasked by anybody else: writers of what is read ahead must wait as well.
     let layout = file.stub.layout;
     let slack = layout.stripe_bytes().saturating_mul(u64::from(layout.stripe_count()));
@@ -39,7 +37,8 @@ pub(crate) fn read(
     let reservation = client.reserve(layout, extent.length())?;
     let mut turn = file.ranges.lock(extent.hull(Extent::new(offset, reach).unwrap_or(extent)), false);
     // Who reads ahead wants what lies between as well.
-    let wish = Wish { intent: Intent::Read, extent, foresight: foresight.filter(|_| ahead_bytes == 0) };
+    let foresight = Some(foresight).filter(|foresight| ahead_bytes == 0 || foresight.is_exact());
+    let wish = Wish { intent: Intent::Read, extent, foresight };
     let operation = operation::begin(client, file, &mut turn, &wish)?;
     copy_all_out(client, file, operation, &reservation, buffers, (extent, ahead_bytes))
 }

@@ -2,6 +2,7 @@
 
 use crate::client::{ClientInner, unexpected};
 use crate::error::FsError;
+use crate::group::Membership;
 use crate::hold::Holds;
 use crate::opened::Opened;
 use crate::operation::{self, Wish};
@@ -26,6 +27,7 @@ pub(crate) struct FileShared {
     pub(crate) stripes: Vec<Arc<Stripe>>,
     pub(crate) ranges: RangeLock,
     pub(crate) holds: Holds,
+    pub(crate) group: Membership,
     pub(crate) handles: AtomicU32,
     pub(crate) opened: Mutex<Opened>,
     /// Written or cut by this client since it began to be able to.
@@ -68,6 +70,7 @@ impl FileShared {
                 stripes: (0..stub.layout.stripe_count()).map(stripe).collect(),
                 ranges: RangeLock::default(),
                 holds: Holds::default(),
+                group: Membership::default(),
                 handles: AtomicU32::new(0),
                 opened: Mutex::default(),
                 written: AtomicBool::new(false),

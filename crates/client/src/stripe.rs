@@ -79,6 +79,9 @@ pub(crate) struct Inner {
     slots: BTreeMap<u64, Slot>,
     /// Answers that no thread has picked up yet.
     answers: Vec<(OperationId, Answer)>,
+    /// Operations that want a lock for later, and end with its answer; and those that have it.
+    speculative: Vec<OperationId>,
+    answered: Vec<OperationId>,
     /// Threads that wait for [`Stripe::changed`].
     waiting: u32,
     /// In the session's queue of urgent, of other flushes.
@@ -106,6 +109,8 @@ impl Stripe {
             cached: CachedStripe::new(resource),
             slots: BTreeMap::new(),
             answers: Vec::new(),
+            speculative: Vec::new(),
+            answered: Vec::new(),
             waiting: 0,
             queued_urgent: false,
             queued: false,
@@ -175,6 +180,16 @@ impl Inner {
         self.session.as_ref().is_some_and(|session| !session.is_dead())
     }
 
+    /// From the next step on, this operation ends with the answer to what it asks for; nobody waits for that.
+    pub(crate) fn speculate(&mut self, operation: OperationId) {
+        self.speculative.push(operation);
+    }
+
+    /// Whether locks were asked for that nobody waits for, and the answers are not known yet.
+    pub(crate) fn speculates(&self) -> bool {
+        !self.speculative.is_empty()
+    }
+
     /// The locks and data, to look at.
     pub(crate) fn cached(&self) -> &CachedStripe {
         &self.cached
@@ -217,6 +232,12 @@ impl Inner {
         for effect in effects.drain(..) {
             job = self.carry_out(stripe, client, effect, out).or(job);
         }
+        while let Some(operation) = self.answered.pop() {
+            self.cached.step(Input::Finish { operation }, &mut effects);
+            for effect in effects.drain(..) {
+                job = self.carry_out(stripe, client, effect, out).or(job);
+            }
+        }
         self.effects = effects;
         out.dirty_delta += self.cached.cache().dirty_bytes().cast_signed() - before.cast_signed();
         out.flush |= self.cached.wants_flush();
@@ -236,7 +257,12 @@ impl Inner {
         out: &mut Outbox,
     ) -> Option<Job> {
         match effect {
-            Effect::Answer { operation, answer } => self.answers.push((operation, Answer::Lock(answer))),
+            Effect::Answer { operation, answer } => {
+                match self.speculative.iter().position(|speculative| *speculative == operation) {
+                    Some(at) => self.answered.push(self.speculative.swap_remove(at)),
+                    None => self.answers.push((operation, Answer::Lock(answer))),
+                }
+            }
             Effect::Void { operation } => self.answer(stripe, operation, Answer::Void),
             Effect::Ask { operation, message } => self.answer(stripe, operation, Answer::Ask(message)),
             Effect::Missing { operation, extents } => {

@@ -21,17 +21,15 @@ pub(crate) fn write(
     file: &FileShared,
     buffers: &[IoSlice<'_>],
     offset: u64,
-    foresight: Option<&Foresight>,
+    foresight: &Foresight,
 ) -> Result<usize, FsError> {
     let length = total(buffers)?;
     let Some(extent) = range(offset, length as u64)? else { return Ok(0) };
-    if let Some(foresight) = foresight {
-        foresight.saw(extent);
-    }
+    foresight.saw(extent);
     client.wait_for_budget()?;
     let reservation = client.reserve(file.stub.layout, extent.length())?;
     let mut turn = file.ranges.lock(extent, true);
-    let wish = Wish { intent: Intent::Write, extent, foresight };
+    let wish = Wish { intent: Intent::Write, extent, foresight: Some(foresight) };
     let operation = operation::begin(client, file, &mut turn, &wish)?;
     copy_in(client, file, operation, &reservation, buffers, extent)
 }

@@ -16,8 +16,10 @@ use ccpfs_dlm::client::{Intent, least_restrictive};
 use ccpfs_types::{Extent, LockMode, OperationId, Terms};
 use std::sync::Arc;
 
-/// Requests that are under way at a time: their answers must find room in buffers.
-const UNDER_WAY_MAX: usize = 256;
+/// Requests that are made at once: first, and at most, for their answers must find room in buffers. Twice as many after those that
+/// were granted, half as many after one that was not: what lies behind that was asked for in vain, and is given up.
+const AT_ONCE: usize = 64;
+const AT_ONCE_MAX: usize = 256;
 
 /// A lock in use.
 #[derive(Clone, Copy)]
@@ -54,12 +56,13 @@ impl<'a> Locked<'a> {
             (Some(mode), true) => mode,
             (Some(_) | None, _) => least_restrictive(wanted.intent, requests.len()),
         };
-        let terms = Terms { group: wanted.group, ..Terms::WAIT };
+        let terms = Terms { group: file.group.id(), ..Terms::WAIT };
         let wish = |request: Request| {
             let index = usize::try_from(request.stripe).expect("stripes are few");
             Wish { request, stripe: &file.stripes[index], operation: None }
         };
-        let mut taking = Taking { client, mode, terms, wishes: requests.into_iter().map(wish).collect() };
+        let wishes = requests.into_iter().map(wish).collect();
+        let mut taking = Taking { client, mode, terms, wishes, at_once: AT_ONCE };
         match taking.all(wanted.style.protocol) {
             Ok(()) => {
                 let held = taking.wishes.into_iter().filter_map(|wish| {
@@ -100,6 +103,8 @@ struct Taking<'a, 'c> {
     mode: LockMode,
     terms: Terms,
     wishes: Vec<Wish<'a>>,
+    /// How many are tried at once.
+    at_once: usize,
 }
 
 impl Taking<'_, '_> {
@@ -129,7 +134,7 @@ impl Taking<'_, '_> {
         let mut missing = self.wishes.len();
         let mut at = first;
         while at < missing {
-            let until = (at + UNDER_WAY_MAX).min(self.wishes.len());
+            let until = (at + self.at_once).min(self.wishes.len());
             let mut started = Vec::with_capacity(until - at);
             for number in at..until {
                 started.push((number, self.start(number, true)));
@@ -146,6 +151,8 @@ impl Taking<'_, '_> {
             if let Some(error) = failed {
                 return Err(error);
             }
+            self.at_once =
+                if missing < until { (self.at_once / 2).max(1) } else { (self.at_once * 2).min(AT_ONCE_MAX) };
             at = until;
         }
         Ok(missing)

@@ -17,7 +17,6 @@ use crate::file::File;
 use ccpfs_config::{LockKind, LockProtocol};
 use ccpfs_dlm::client::Intent;
 use ccpfs_region::Region;
-use ccpfs_types::GroupId;
 use ccpfs_types::limits::FILE_BYTES_MAX;
 
 pub(crate) use locks::Locked;
@@ -38,7 +37,6 @@ pub(crate) struct Wanted<'a> {
     /// Bytes of the file.
     pub(crate) region: &'a Region,
     pub(crate) style: LockStyle,
-    pub(crate) group: GroupId,
 }
 
 impl File {
@@ -69,7 +67,7 @@ impl File {
             return self.write_at(buffer, extent.start());
         }
         self.begin_change()?;
-        let wanted = Wanted { intent: Intent::Write, region, style, group: self.group() };
+        let wanted = Wanted { intent: Intent::Write, region, style };
         let written = write::write(&self.client().inner, self.shared(), &wanted, buffer)?;
         self.end_change()?;
         Ok(written)
@@ -102,7 +100,7 @@ impl File {
         if !self.access().read {
             return Err(FsError::argument("the file is not open for reading", libc::EBADF));
         }
-        let wanted = Wanted { intent: Intent::Read, region, style, group: self.group() };
+        let wanted = Wanted { intent: Intent::Read, region, style };
         read::read(&self.client().inner, self.shared(), &wanted, buffer)
     }
 
