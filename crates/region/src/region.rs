@@ -163,6 +163,13 @@ impl Region {
     pub fn bounds(&self) -> Extent {
         match &self.0 {
             Form::Extent(extent) => *extent,
+            Form::List(_) | Form::Sections(_) => self.bounds_of_many(),
+        }
+    }
+
+    fn bounds_of_many(&self) -> Extent {
+        match &self.0 {
+            Form::Extent(extent) => *extent,
             Form::List(extents) => extents[0].hull(extents[extents.len() - 1]),
             Form::Sections(sections) => {
                 sections.iter().map(Section::bounds).reduce(Extent::hull).expect("a region has a section")
@@ -184,12 +191,15 @@ impl Region {
     #[must_use]
     #[inline]
     pub fn contains_region(&self, other: &Region) -> bool {
-        self.bounds().contains(other.bounds())
-            && (self.as_extent().is_some() || self.contains_sections(other))
+        match &self.0 {
+            Form::Extent(extent) => extent.contains(other.bounds()),
+            Form::List(_) | Form::Sections(_) => self.contains_sections(other),
+        }
     }
 
     fn contains_sections(&self, other: &Region) -> bool {
-        other.sections().all(|section| self.contains_section(&section))
+        self.bounds().contains(other.bounds())
+            && other.sections().all(|section| self.contains_section(&section))
     }
 
     fn contains_section(&self, section: &Section) -> bool {
@@ -428,6 +438,7 @@ fn leapfrog(a: &Region, b: &Region, effort: &mut Effort) -> Result<Option<u64>, 
 }
 
 impl From<Extent> for Region {
+    #[inline]
     fn from(extent: Extent) -> Region {
         Region(Form::Extent(extent))
     }

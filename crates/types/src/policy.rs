@@ -70,6 +70,11 @@ impl Policy {
     /// DLM-Lustre of the paper: as basic, with Lustre's expansion rule.
     pub const LUSTRE: Policy = Policy { expansion: Expansion::Lustre, ..Policy::BASIC };
 
+    /// DLM-datatype of paper 000 (section V-D; the lock manager of paper 001): PR and PW, exact ranges of bytes of any form, normal
+    /// grant.
+    pub const DATATYPE: Policy =
+        Policy { expansion: Expansion::Exact, granularity_bytes: 1, ..Policy::BASIC };
+
     /// Names of the switches, with how to turn each on or off.
     pub const SWITCHES: [&'static str; 10] = [
         "write-modes",
@@ -108,7 +113,7 @@ impl Default for Policy {
     }
 }
 
-/// Reads `seqdlm`, `basic` or `lustre`, followed by switches: `-no-early-revocation`, `-with-adaptive-range`, `-page`.
+/// Reads `seqdlm`, `basic`, `lustre` or `datatype`, followed by switches: `-no-early-revocation`, `-with-adaptive-range`, `-page`.
 impl FromStr for Policy {
     type Err = UnknownPolicy;
 
@@ -122,6 +127,7 @@ impl FromStr for Policy {
             "seqdlm" => Policy::SEQDLM,
             "basic" => Policy::BASIC,
             "lustre" => Policy::LUSTRE,
+            "datatype" => Policy::DATATYPE,
             _ => return Err(unknown()),
         };
         while !rest.is_empty() {
@@ -145,7 +151,7 @@ impl FromStr for Policy {
 
 impl fmt::Display for UnknownPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown lock policy '{}': use seqdlm, basic or lustre, then any of", self.0)?;
+        write!(f, "unknown lock policy '{}': use seqdlm, basic, lustre or datatype, then any of", self.0)?;
         for switch in Policy::SWITCHES {
             write!(f, " -[no-|with-]{switch}")?;
         }
@@ -163,6 +169,7 @@ mod tests {
     fn policies_are_named_by_base_and_switches() {
         assert_eq!("seqdlm".parse(), Ok(Policy::SEQDLM));
         assert_eq!("lustre".parse(), Ok(Policy::LUSTRE));
+        assert_eq!("datatype".parse::<Policy>(), "basic-no-expansion-bytes".parse());
         assert_eq!(
             "seqdlm-no-early-revocation-page".parse(),
             Ok(Policy { early_revocation: false, granularity_bytes: 4096, ..Policy::SEQDLM })

@@ -4,7 +4,7 @@ use super::locks::{Effect, Held, Locks, Pending, Phase, User};
 use alloc::vec;
 use alloc::vec::Vec;
 use ccpfs_region::{Region, STEPS_MAX};
-use ccpfs_types::{Extent, GroupId, LockId, LockMode, LockState, OperationId, RequestId, Sn, Terms};
+use ccpfs_types::{GroupId, LockId, LockMode, LockState, OperationId, RequestId, Sn, Terms};
 use ccpfs_wire::GrantedLock;
 
 /// A server that does not keep to the protocol (errno of Linux).
@@ -29,12 +29,12 @@ impl Locks {
             Some((lock, sn, covers)) => {
                 self.clock = clock;
                 self.last_used = Some((lock, covers));
-                let (reads, within) = (!mode.writes(), required.bounds());
-                self.add_user(User { operation, lock, sn, reads, within, watches: false }, out);
+                let (reads, end) = (!mode.writes(), required.bounds().end());
+                self.add_user(User { operation, lock, sn, reads, end, watches: false }, out);
             }
             None => {
                 let Some(lock) = self.find(mode, required, terms) else { return false };
-                self.begin_use(operation, lock, mode, required.bounds(), out);
+                self.begin_use(operation, lock, mode, required.bounds().end(), out);
             }
         }
         self.note_write(mode, required);
@@ -109,7 +109,7 @@ impl Locks {
         let before = self.held.insert(lock, held);
         assert!(before.is_none(), "lock numbers are used once");
         for (operation, mode) in pending.operations {
-            self.begin_use(operation, lock, mode, pending.required.bounds(), out);
+            self.begin_use(operation, lock, mode, pending.required.bounds().end(), out);
         }
         let early_revocation = self.early_revocations.remove(&lock);
         // Grants of one resource arrive in the order of their numbers: what is older was released long ago.
@@ -159,14 +159,14 @@ impl Locks {
         operation: OperationId,
         lock: LockId,
         mode: LockMode,
-        within: Extent,
+        end: u64,
         out: &mut Vec<Effect>,
     ) {
         self.clock += 1;
         let held = self.held.get_mut(&lock).expect("callers found the lock");
         held.use_now(self.clock, self.tick);
         self.last_used = Some((lock, held.region.bounds()));
-        let user = User { operation, lock, sn: held.sn, reads: !mode.writes(), within, watches: false };
+        let user = User { operation, lock, sn: held.sn, reads: !mode.writes(), end, watches: false };
         self.add_user(user, out);
     }
 

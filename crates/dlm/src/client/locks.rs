@@ -257,8 +257,8 @@ pub(super) struct User {
     /// The number of the lock. It rises with an upgrade: an operation that began before may write after one that began since.
     pub(super) sn: Sn,
     pub(super) reads: bool,
-    /// What it needs lies within: [`Extent::WHOLE`] where that is not known.
-    pub(super) within: Extent,
+    /// What it needs ends here.
+    pub(super) end: u64,
     /// Whether it wants to know when the lock is wanted.
     pub(super) watches: bool,
 }
@@ -311,12 +311,11 @@ impl Locks {
     /// Takes one input and appends what follows from it.
     pub fn step(&mut self, input: Input, out: &mut Vec<Effect>) {
         match input {
+            // The rule, and so without as much as moving the ranges.
+            Input::Acquire { operation, mode, ref required, terms, .. }
+                if self.use_cached(operation, self.known(mode), required, terms, out) => {}
             Input::Acquire { operation, mode, required, desired, request, terms } => {
-                let mode =
-                    if mode.writes() && !self.settings.policy.write_modes { LockMode::Pw } else { mode };
-                if !self.use_cached(operation, mode, &required, terms, out) {
-                    self.ask(operation, mode, (required, desired), (request, terms), out);
-                }
+                self.ask(operation, self.known(mode), (required, desired), (request, terms), out);
             }
             Input::Join { operation, under, writes, errno } => {
                 self.join(operation, under, writes, errno, out)
@@ -338,6 +337,11 @@ impl Locks {
             Input::Shrink { count } => self.shrink(count, out),
             Input::Lost { errno } => self.lost(errno, out),
         }
+    }
+
+    /// The mode that the server's policy has for this one.
+    const fn known(&self, mode: LockMode) -> LockMode {
+        if mode.writes() && !self.settings.policy.write_modes { LockMode::Pw } else { mode }
     }
 
     /// Number of locks held, whatever their phase.

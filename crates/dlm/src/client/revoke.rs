@@ -40,7 +40,7 @@ impl Locks {
         let free = |taken: &Extent| {
             let mut users = self.users.iter().filter(|user| user.lock == lock);
             held.region.as_extent().is_none()
-                && users.all(|user| !user.reads && !user.within.overlaps(*taken))
+                && users.all(|user| !user.reads && user.end <= taken.start())
                 && held.region.kept_without(*taken).is_some()
         };
         [Extent::new(first, bounds.end()).filter(free), Extent::new(bounds.start(), end).filter(free)]

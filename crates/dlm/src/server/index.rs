@@ -1,0 +1,120 @@
+//! Regions that may overlap, each under a key: finds who may be in the way of one without looking at everybody.
+
+use alloc::collections::BTreeMap;
+use ccpfs_region::{Region, Section};
+use ccpfs_types::extent_index::Bounded;
+use ccpfs_types::{Extent, ExtentIndex};
+
+/// Strides above this are not told apart by residues: places in two strides still fit into a number.
+const STRIDE_MAX: u64 = 1 << 62;
+
+/// A set of regions, each with a distinct key.
+///
+/// Extents, lists and groups of sections are found by their bounds. Sections are found by where in its outermost stride a copy
+/// lies: those of many clients interleave, so that the bounds of all of them overlap everything, but the places of their copies do not.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct RegionIndex<K> {
+    bounds: ExtentIndex<K>,
+    /// By stride, then by the place of a copy: an extent that begins within the first stride.
+    combs: BTreeMap<u64, ExtentIndex<K>>,
+}
+
+/// The stride of a section, and where in it a copy lies.
+fn comb(section: &Section) -> Option<(u64, Extent)> {
+    let outer = section.levels().last().filter(|outer| outer.stride() <= STRIDE_MAX)?;
+    Some((outer.stride(), Extent::with_length(section.offset() % outer.stride(), outer.span())?))
+}
+
+/// The only section of a region that is not an extent.
+fn only_section(region: &Region) -> Option<Section> {
+    if region.as_extent().is_some() {
+        return None;
+    }
+    let mut sections = region.sections();
+    sections.next().filter(|_| sections.next().is_none())
+}
+
+impl<K: Copy + Ord + Bounded> RegionIndex<K> {
+    pub(super) fn new() -> RegionIndex<K> {
+        RegionIndex { bounds: ExtentIndex::new(), combs: BTreeMap::new() }
+    }
+
+    /// Adds a region. The pair must not be there yet.
+    pub(super) fn insert(&mut self, region: &Region, key: K) {
+        match only_section(region).as_ref().and_then(comb) {
+            None => self.bounds.insert(region.bounds(), key),
+            Some((stride, place)) => self.combs.entry(stride).or_default().insert(place, key),
+        }
+    }
+
+    /// Removes a region that was added with this key.
+    pub(super) fn remove(&mut self, region: &Region, key: K) {
+        let Some((stride, place)) = only_section(region).as_ref().and_then(comb) else {
+            return self.bounds.remove(region.bounds(), key);
+        };
+        let teeth = self.combs.get_mut(&stride).expect("only what was stored is removed");
+        teeth.remove(place, key);
+        if teeth.is_empty() {
+            self.combs.remove(&stride);
+        }
+    }
+
+    /// All whose regions may share a byte with `region`, and perhaps some others; some perhaps twice.
+    pub(super) fn near(&self, region: &Region) -> impl Iterator<Item = K> + '_ {
+        let bounds = region.bounds();
+        let asked = if self.combs.is_empty() { None } else { only_section(region) };
+        let plain = region.as_extent();
+        let in_combs = self.combs.iter().flat_map(move |(stride, teeth)| {
+            let place = match (&asked, plain) {
+                (_, Some(extent)) => Some((extent.start(), extent.length())),
+                (Some(section), None) => section
+                    .levels()
+                    .last()
+                    .filter(|outer| outer.stride().is_multiple_of(*stride))
+                    .map(|outer| (section.offset(), outer.span())),
+                (None, None) => None,
+            };
+            around(*stride, place)
+                .into_iter()
+                .flatten()
+                .flat_map(|place| teeth.overlapping(place))
+                .map(|(_, key)| key)
+        });
+        self.bounds.overlapping(bounds).map(|(_, key)| key).chain(in_combs)
+    }
+
+    /// The least offset in `[from, to)` at which a piece begins of somebody who has none at `from`; `next` says where the
+    /// first piece from `from` on begins of those that count.
+    pub(super) fn first_start(&self, from: u64, to: u64, next: impl Fn(K) -> Option<u64>) -> Option<u64> {
+        let mut first = self.bounds.first_start(from, to, |key| next(key).is_some());
+        for (stride, teeth) in &self.combs {
+            let place = from % stride;
+            // Who has a piece within the next stride has it in the order of the places.
+            let soon = |key| next(key).is_some_and(|piece| piece - from < *stride);
+            let behind = || teeth.first_start(place, *stride, soon).map(|start| start - place);
+            let before = || teeth.first_start(0, place, soon).map(|start| stride - place + start);
+            let found = match behind().or_else(before) {
+                Some(distance) => from.checked_add(distance),
+                None => teeth.overlapping(Extent::WHOLE).filter_map(|(_, key)| next(key)).min(),
+            };
+            first = first.into_iter().chain(found.filter(|found| *found < to)).min();
+        }
+        first
+    }
+}
+
+/// Where copies may lie that share a byte, modulo the stride, with `length` bytes at `start`; anywhere, if that is not known.
+fn around(stride: u64, place: Option<(u64, u64)>) -> [Option<Extent>; 3] {
+    match place {
+        Some((start, length)) if length < stride => {
+            let start = start % stride;
+            let end = start + length;
+            [
+                Extent::new(start, end),
+                Extent::new(start + stride, end + stride),
+                end.checked_sub(stride).and_then(|end| Extent::new(0, end)),
+            ]
+        }
+        Some(_) | None => [Some(Extent::WHOLE), None, None],
+    }
+}
