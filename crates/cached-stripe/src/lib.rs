@@ -19,6 +19,8 @@
 
 extern crate alloc;
 
+#[cfg(test)]
+mod section_tests;
 mod stripe;
 mod sync;
 #[cfg(test)]
