@@ -4,6 +4,8 @@ use crate::bench::BenchCommand;
 use crate::cluster::{DownArguments, StatusArguments, UpArguments};
 use crate::exec::ExecArguments;
 use crate::fsck::FsckArguments;
+use crate::group_lock::GroupLockArguments;
+use crate::ladvise::LadviseArguments;
 use crate::mount::{MountArguments, UmountArguments};
 use crate::server::ServerArguments;
 use crate::sim::SimCommand;
@@ -56,6 +58,10 @@ pub(crate) enum Command {
     /// Show or set how files are striped.
     #[command(subcommand)]
     Stripe(StripeCommand),
+    /// Say how files will be accessed: locks ahead, ranges that will be read or not.
+    Ladvise(LadviseArguments),
+    /// Keep everybody out of a file who is not a member of a group.
+    GroupLock(GroupLockArguments),
     /// Measure.
     #[command(subcommand)]
     Bench(BenchCommand),

@@ -7,6 +7,8 @@ mod cluster;
 mod exec;
 mod failure;
 mod fsck;
+mod group_lock;
+mod ladvise;
 mod mount;
 mod server;
 mod sim;
@@ -53,6 +55,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Umount(arguments) => mount::run_umount(&arguments),
         Command::Fsck(arguments) => fsck::run(&arguments),
         Command::Stripe(command) => stripe::run(&command),
+        Command::Ladvise(arguments) => ladvise::run(&arguments),
+        Command::GroupLock(arguments) => group_lock::run(&arguments),
         Command::Bench(command) => bench::run(command),
         Command::Sim(command) => sim::run(&command),
         Command::Completions { shell } => {

@@ -93,6 +93,13 @@ impl File {
         Ok(advised)
     }
 
+    /// Waits until the servers have answered all [`File::lockahead`] of this client on the file: at once, they wait for nobody. What was granted
+    /// is [`Advised::Same`] from then on.
+    pub fn await_lockahead(&self) {
+        let client = &self.client().inner;
+        self.shared().stripes.iter().for_each(|stripe| await_speculations(client, stripe));
+    }
+
     /// Says whether locks of this handle's reads and writes are to cover more than what each needs, if nobody else has it: `false` keeps
     /// processes that take pieces of one file by turns out of each other's way. The default is `true`.
     pub fn set_lock_expansion(&self, expand: bool) {
