@@ -124,6 +124,15 @@ ssize_t ccpfs_read_atomic(int handle, const struct ccpfs_part *parts, size_t par
 ssize_t ccpfs_write_atomic(int handle, const struct ccpfs_part *parts, size_t part_count);
 
 /*
+ * How the locks of atomic operations of several parts are asked for through this handle. kind: "datatype" (one description for each stripe),
+ * "list" (64 pieces a request), "posix" (a request for each piece). protocol: "alt-try", "one-try", "two-phase". Without it, as
+ * the configuration says.
+ *
+ * EBADF; EINVAL: no such kind or protocol.
+ */
+int ccpfs_lock_style(int handle, const char *kind, const char *protocol);
+
+/*
  * Sends what was written to the servers: it survives the end of this process.
  *
  * EBADF; EIO, ENOSPC and others: this or earlier data could not be stored.

@@ -11,6 +11,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::slice;
+use std::sync::Mutex;
 
 /// Most bytes of one call.
 pub(crate) const CALL_BYTES_MAX: usize = 0x7fff_f000;
@@ -97,7 +98,7 @@ fn open(path: &Path, flags: c_int, mode: mode_t, layout: Option<Layout>) -> Resu
     };
     let file = session().client()?.open(path, &options)?;
     // O_SYNC contains O_DSYNC.
-    let opened = Handle { file, appends: options.append, syncs: has(libc::O_DSYNC) };
+    let opened = Handle { file, appends: options.append, syncs: has(libc::O_DSYNC), style: Mutex::new(None) };
     session().handles.enter(opened)
 }
 

@@ -4,7 +4,7 @@
 //! calls that others have begun.
 
 use crate::reply::Failure;
-use ccpfs_client::File;
+use ccpfs_client::{File, LockStyle};
 use libc::c_int;
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
@@ -16,6 +16,8 @@ pub(crate) struct Handle {
     pub(crate) appends: bool,
     /// Every write waits for the devices.
     pub(crate) syncs: bool,
+    /// How locks of atomic operations on several parts are asked for, if not as the configuration says.
+    pub(crate) style: Mutex<Option<LockStyle>>,
 }
 
 type Entry = RwLock<Option<Handle>>;

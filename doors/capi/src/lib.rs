@@ -9,6 +9,7 @@ mod calls;
 mod handles;
 mod parts;
 mod places;
+mod regions;
 mod reply;
 mod session;
 

@@ -2,12 +2,13 @@
 
 use crate::calls::{CALL_BYTES_MAX, handle};
 use crate::handles::Held;
-use crate::reply::{Failure, reply};
-use ccpfs_client::{Hold, HoldMode};
+use crate::regions::region_of;
+use crate::reply::{Failure, reply, string};
+use ccpfs_client::{LockStyle, Region};
 use ccpfs_types::Extent;
-use libc::{c_int, c_void, size_t, ssize_t};
+use libc::{c_char, c_int, c_void, size_t, ssize_t};
 use std::slice;
-use std::sync::Arc;
+use std::sync::PoisonError;
 
 /// `struct ccpfs_part` of the header.
 #[repr(C)]
@@ -62,6 +63,22 @@ unsafe fn parts<'a>(list: *const Part, count: size_t) -> Result<&'a [Part], Fail
     Ok(parts)
 }
 
+/// Parts that are written one by one from this length on, on average: then what a part costs is its bytes.
+const PART_BYTES_ALONE: u64 = 4096;
+/// Most sections of a region that is one operation although nobody asks for that.
+const SECTIONS_MAX: usize = 8;
+
+/// Whether parts that need not be atomic are best done as one operation: they are short, lie regularly, and so need few locks.
+fn is_simple(parts: &[Part], average_max: u64) -> bool {
+    let total: u64 = parts.iter().map(|part| part.length as u64).sum();
+    if parts.len() < 2 || total / parts.len() as u64 >= average_max {
+        return false;
+    }
+    let sorted = in_order(parts);
+    let region = sorted.and_then(|sorted| region_of(&extents(&sorted)));
+    region.is_some_and(|region| region.sections().take(SECTIONS_MAX + 1).count() <= SECTIONS_MAX)
+}
+
 fn signed(total: usize) -> ssize_t {
     total.cast_signed()
 }
@@ -108,6 +125,9 @@ unsafe extern "C" fn ccpfs_read_parts(number: c_int, list: *const Part, count: s
         let held = handle(number)?;
         // SAFETY: as the caller promises.
         let parts = unsafe { parts(list, count) }?;
+        if is_simple(parts, u64::MAX) {
+            return read_atomic(&held, parts);
+        }
         read_each(parts, |bytes, at| Ok(held.file.read_at(bytes, at)?))
     })
 }
@@ -118,37 +138,137 @@ unsafe extern "C" fn ccpfs_write_parts(number: c_int, list: *const Part, count: 
         let held = handle(number)?;
         // SAFETY: as the caller promises.
         let parts = unsafe { parts(list, count) }?;
-        let total = write_each(parts, |bytes, at| Ok(held.file.write_at(bytes, at)?))?;
+        let total = if is_simple(parts, PART_BYTES_ALONE) {
+            write_atomic(&held, parts)?
+        } else {
+            write_each(parts, |bytes, at| Ok(held.file.write_at(bytes, at)?))?
+        };
         finish_write(&held)?;
         Ok(total)
     })
 }
 
-/// The bounds of all parts that are not empty.
-fn bounds(parts: &[Part]) -> Option<Extent> {
-    parts
-        .iter()
-        .filter_map(|part| Extent::new(part.offset, part.offset + part.length as u64))
-        .reduce(Extent::hull)
-}
-
-/// Locks on all of the parts, for as long as the answer lives.
-fn hold(held: &Held<'_>, extent: Extent, mode: HoldMode) -> Result<Hold, Failure> {
-    // It ends with the call: whoever wants the locks has not to wait for anything else.
-    Ok(held.file.hold(extent, mode, Arc::new(|_| {}))?)
-}
-
-fn refuse_overlaps(parts: &[Part]) -> Result<(), Failure> {
-    let mut spans: Vec<(u64, u64)> = parts
-        .iter()
-        .filter(|part| part.length > 0)
-        .map(|part| (part.offset, part.offset + part.length as u64))
-        .collect();
-    spans.sort_unstable();
-    if spans.windows(2).any(|pair| pair[0].1 > pair[1].0) {
-        return Err(Failure::new(libc::EINVAL, "parts of an atomic write overlap"));
+/// The parts that are not empty, in the order of their offsets, if none overlaps the next.
+fn in_order(parts: &[Part]) -> Option<Vec<&Part>> {
+    let mut sorted: Vec<&Part> = parts.iter().filter(|part| part.length > 0).collect();
+    if !sorted.is_sorted_by_key(|part| part.offset) {
+        sorted.sort_by_key(|part| part.offset);
     }
-    Ok(())
+    let disjoint = sorted.windows(2).all(|pair| pair[0].offset + pair[0].length as u64 <= pair[1].offset);
+    disjoint.then_some(sorted)
+}
+
+fn extents(parts: &[&Part]) -> Vec<Extent> {
+    parts.iter().filter_map(|part| Extent::new(part.offset, part.offset + part.length as u64)).collect()
+}
+
+/// The memory of all parts, if it is in one piece.
+fn one_piece(parts: &[&Part]) -> Option<(*mut c_void, usize)> {
+    let first = parts.first()?;
+    let mut end = first.memory.cast::<u8>();
+    for part in parts {
+        if part.memory.cast::<u8>() != end {
+            return None;
+        }
+        end = end.wrapping_add(part.length);
+    }
+    Some((first.memory, parts.iter().map(|part| part.length).sum()))
+}
+
+/// How the locks are asked for: as the handle says, else as the configuration does.
+fn style_of(held: &Held<'_>) -> Option<LockStyle> {
+    *held.style.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write_region(held: &Held<'_>, region: &Region, bytes: &[u8]) -> Result<usize, Failure> {
+    Ok(match style_of(held) {
+        Some(style) => held.file.write_region_with(region, bytes, style)?,
+        None => held.file.write_region(region, bytes)?,
+    })
+}
+
+fn read_region(held: &Held<'_>, region: &Region, bytes: &mut [u8]) -> Result<usize, Failure> {
+    Ok(match style_of(held) {
+        Some(style) => held.file.read_region_with(region, bytes, style)?,
+        None => held.file.read_region(region, bytes)?,
+    })
+}
+
+fn write_atomic(held: &Held<'_>, parts: &[Part]) -> Result<ssize_t, Failure> {
+    let parts =
+        in_order(parts).ok_or_else(|| Failure::new(libc::EINVAL, "parts of an atomic write overlap"))?;
+    let Some(region) = region_of(&extents(&parts)) else { return Ok(0) };
+    if let Some((memory, length)) = one_piece(&parts) {
+        // SAFETY: the parts are those of a call, whose caller promised it.
+        let bytes = unsafe { slice::from_raw_parts(memory.cast(), length) };
+        return Ok(signed(write_region(held, &region, bytes)?));
+    }
+    let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.length).sum());
+    for part in parts {
+        // SAFETY: the parts are those of a call, whose caller promised it.
+        bytes.extend_from_slice(unsafe { part.bytes() });
+    }
+    Ok(signed(write_region(held, &region, &bytes)?))
+}
+
+fn read_atomic(held: &Held<'_>, parts: &[Part]) -> Result<ssize_t, Failure> {
+    let Some(sorted) = in_order(parts) else { return read_hull(held, parts) };
+    let Some(region) = region_of(&extents(&sorted)) else { return Ok(0) };
+    if let Some((memory, length)) = one_piece(&sorted) {
+        // SAFETY: the parts are those of a call, whose caller promised it; the client writes the bytes and reads none.
+        let bytes = unsafe { slice::from_raw_parts_mut(memory.cast(), length) };
+        return Ok(signed(read_region(held, &region, bytes)?));
+    }
+    let mut bytes = vec![0; sorted.iter().map(|part| part.length).sum()];
+    let got = read_region(held, &region, &mut bytes)?;
+    let mut rest = &bytes[..got];
+    // The end of the file, if it was met: behind the last byte that was found.
+    let mut end = u64::MAX;
+    for part in &sorted {
+        let there = part.length.min(rest.len());
+        // SAFETY: as above.
+        let to = unsafe { part.bytes_mut() };
+        to[..there].copy_from_slice(&rest[..there]);
+        rest = &rest[there..];
+        if there < part.length {
+            end = end.min(part.offset + there as u64);
+        }
+    }
+    Ok(signed(bytes_below(parts, end)))
+}
+
+/// How many bytes of the parts, in their order, lie below `end`, up to the first that does not.
+fn bytes_below(parts: &[Part], end: u64) -> usize {
+    let mut total = 0;
+    for part in parts {
+        let there = end.saturating_sub(part.offset).min(part.length as u64);
+        total += usize::try_from(there).expect("no more than the part");
+        if there < part.length as u64 {
+            break;
+        }
+    }
+    total
+}
+
+/// Parts that overlap: one read of everything between the first and the last byte.
+fn read_hull(held: &Held<'_>, parts: &[Part]) -> Result<ssize_t, Failure> {
+    let ends = parts.iter().filter_map(|part| Extent::new(part.offset, part.offset + part.length as u64));
+    let Some(hull) = ends.reduce(Extent::hull) else { return Ok(0) };
+    let length = usize::try_from(hull.length()).ok().filter(|length| *length <= CALL_BYTES_MAX);
+    let length =
+        length.ok_or_else(|| Failure::new(libc::EINVAL, "parts of an atomic read lie too far apart"))?;
+    let mut bytes = vec![0; length];
+    let got = held.file.read_at(&mut bytes, hull.start())? as u64;
+    let end = if got < hull.length() { hull.start() + got } else { u64::MAX };
+    for part in parts.iter().filter(|part| part.offset < end) {
+        let there =
+            usize::try_from((end - part.offset).min(part.length as u64)).expect("no more than the part");
+        let from = usize::try_from(part.offset - hull.start()).expect("inside of the hull");
+        // SAFETY: the parts are those of a call, whose caller promised it.
+        let to = unsafe { part.bytes_mut() };
+        to[..there].copy_from_slice(&bytes[from..from + there]);
+    }
+    Ok(signed(bytes_below(parts, end)))
 }
 
 #[unsafe(no_mangle)]
@@ -156,13 +276,7 @@ unsafe extern "C" fn ccpfs_read_atomic(number: c_int, list: *const Part, count: 
     reply(|| {
         let held = handle(number)?;
         // SAFETY: as the caller promises.
-        let parts = unsafe { parts(list, count) }?;
-        if let [part] = parts {
-            return read_each(slice::from_ref(part), |bytes, at| Ok(held.file.read_at(bytes, at)?));
-        }
-        let Some(extent) = bounds(parts) else { return Ok(0) };
-        let locks = hold(&held, extent, HoldMode::Read)?;
-        read_each(parts, |bytes, at| Ok(locks.read_at(bytes, at)?))
+        read_atomic(&held, unsafe { parts(list, count) }?)
     })
 }
 
@@ -171,16 +285,22 @@ unsafe extern "C" fn ccpfs_write_atomic(number: c_int, list: *const Part, count:
     reply(|| {
         let held = handle(number)?;
         // SAFETY: as the caller promises.
-        let parts = unsafe { parts(list, count) }?;
-        let total = if let [part] = parts {
-            write_each(slice::from_ref(part), |bytes, at| Ok(held.file.write_at(bytes, at)?))?
-        } else {
-            refuse_overlaps(parts)?;
-            let Some(extent) = bounds(parts) else { return Ok(0) };
-            let locks = hold(&held, extent, HoldMode::Write)?;
-            write_each(parts, |bytes, at| Ok(locks.write_at(bytes, at)?))?
-        };
+        let total = write_atomic(&held, unsafe { parts(list, count) }?)?;
         finish_write(&held)?;
         Ok(total)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn ccpfs_lock_style(number: c_int, kind: *const c_char, protocol: *const c_char) -> c_int {
+    reply(|| {
+        let held = handle(number)?;
+        let unknown = |error: &dyn std::fmt::Display| Failure::new(libc::EINVAL, error.to_string());
+        // SAFETY: as the caller promises.
+        let (kind, protocol) = unsafe { (string(kind, "the kind")?, string(protocol, "the protocol")?) };
+        let kind = kind.to_string_lossy().parse().map_err(|e| unknown(&e))?;
+        let protocol = protocol.to_string_lossy().parse().map_err(|e| unknown(&e))?;
+        *held.style.lock().unwrap_or_else(PoisonError::into_inner) = Some(LockStyle { kind, protocol });
+        Ok(0)
     })
 }

@@ -11,8 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Pieces that are as long as this on average are not exchanged. docs/mpiio.md has the measurement. */
-enum { PIECE_BYTES_ALONE = 32768, UNIT_BYTES_MAX = 64 << 20, UNIT_ALIGNMENT = 4096, TAG_WANTED = 1, TAG_DATA = 2 };
+/*
+ * Pieces that are as long as this on average are not exchanged; docs/mpiio.md has the measurement. Reads take many pieces under one lock at
+ * the cost of copying.
+ */
+enum { WRITE_PIECE_BYTES_ALONE = 8192, READ_PIECE_BYTES_ALONE = 128 };
+enum { UNIT_BYTES_MAX = 64 << 20, UNIT_ALIGNMENT = 4096, TAG_WANTED = 1, TAG_DATA = 2 };
 
 /* What each rank says about its part. */
 struct part_of_rank {
@@ -99,7 +103,8 @@ static int is_worth_exchanging(const struct file *file, int is_write, struct par
     *most = end;
     if (bytes == 0 || !is_monotone || how == 0)
         return 0;
-    return how == 1 || (is_interleaved && bytes / pieces < PIECE_BYTES_ALONE);
+    int64_t alone = is_write ? WRITE_PIECE_BYTES_ALONE : READ_PIECE_BYTES_ALONE;
+    return how == 1 || (is_interleaved && bytes / pieces < alone);
 }
 
 static int64_t rounded_up(int64_t value, int64_t multiple)
