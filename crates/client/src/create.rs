@@ -129,7 +129,7 @@ impl Client {
             }
         }
         let access = Access { read: options.read, write: options.write, append: options.append };
-        (File::new(self, Arc::clone(&shared), stub, &place.path(), access), shared)
+        (File::new(self, Arc::clone(&shared), (stub, false), &place.path(), access), shared)
     }
 }
 

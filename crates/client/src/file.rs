@@ -28,8 +28,12 @@ struct Handle {
     client: Client,
     shared: Arc<FileShared>,
     stub: Arc<std::fs::File>,
+    /// `stub` is the door's as well.
+    lent: bool,
     path: PathBuf,
     access: Access,
+    /// [`File::close`] ends this handle.
+    closing: AtomicBool,
     /// Errors of flushes that this handle has reported.
     seen_errors: AtomicU64,
     /// Whether something was written through this handle.
@@ -91,7 +95,7 @@ impl File {
     pub(crate) fn new(
         client: &Client,
         shared: Arc<FileShared>,
-        stub: Arc<std::fs::File>,
+        (stub, lent): (Arc<std::fs::File>, bool),
         path: &Path,
         access: Access,
     ) -> File {
@@ -100,8 +104,10 @@ impl File {
             client: client.clone(),
             shared,
             stub,
+            lent,
             path: path.to_owned(),
             access,
+            closing: AtomicBool::new(false),
             seen_errors,
             written: AtomicBool::new(false),
             pace: Pace::default(),
@@ -369,6 +375,7 @@ impl File {
     /// The error of this or an earlier flush; the handle is closed all the same.
     pub fn close(self) -> Result<(), FsError> {
         let last = Arc::strong_count(&self.handle) == 1;
+        self.handle.closing.store(last, Ordering::Relaxed);
         let written = self.handle.written.load(Ordering::Relaxed);
         if last && written && self.handle.client.inner.config.flush_on_close {
             return self.flush();
@@ -393,7 +400,9 @@ impl Drop for Handle {
             // Whoever wants to know calls `close`, which has reported it.
             tracing::warn!(path = %self.path.display(), %error, "closed with unflushed data");
         }
-        client.end_handle(&self.shared, self.access.write, &self.path);
+        // Later than that, the program may have record locks again that closing it would drop.
+        let lent = (self.lent && *self.closing.get_mut()).then_some(&self.stub);
+        client.end_handle(&self.shared, self.access.write, lent, &self.path);
     }
 }
 

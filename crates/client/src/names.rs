@@ -10,7 +10,7 @@ use ccpfs_namespace::{Stub, StubError};
 use ccpfs_types::Layout;
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -112,7 +112,7 @@ impl Client {
                 let write = if options.write { libc::W_OK } else { 0 };
                 sys::may_access(place, read | write).map_err(fail)?;
                 let inode = inode_of(&named);
-                Found { record: shared.stub, stub, inode, writer: None, must_have_name: true }
+                Found { record: shared.stub, stub, inode, writer: None, must_have_name: true, lent: false }
             }
             None => {
                 let write = if options.write { libc::O_RDWR } else { libc::O_RDONLY };
@@ -126,13 +126,14 @@ impl Client {
                 refuse_others(&found, &path)?;
                 let record = self.inner.directory.read_stub(stub.as_fd(), &path)?;
                 let writer = options.write.then(|| Arc::clone(&stub));
-                Found { record, stub, inode: inode_of(&found), writer, must_have_name: true }
+                let inode = inode_of(&found);
+                Found { record, stub, inode, writer, must_have_name: true, lent: false }
             }
         };
         let access = Access { read: options.read, write: options.write, append: options.append };
         let stub = Arc::clone(&found.stub);
         let Some(shared) = self.inner.begin_handle(found, access, &path)? else { return Ok(Attempt::Gone) };
-        let file = File::new(self, shared, stub, &path, access);
+        let file = File::new(self, shared, (stub, false), &path, access);
         if options.truncate && options.write {
             file.truncate(0)?;
         }
@@ -147,39 +148,65 @@ impl Client {
     pub fn attach(&self, stub: BorrowedFd<'_>, access: Access) -> Result<File, FsError> {
         let path = crate::attributes::path_of(stub);
         let found = sys::stat(stub).map_err(|e| namespace_error("attach", &path, e))?;
-        self.attach_found(stub, &found, &path, access)
+        self.attach_found(stub, (&found, false), &path, access)
     }
 
-    /// As [`Client::attach`], for whoever has asked already what `stub` is (`found`), and knows a path for messages.
+    /// As [`Client::attach`], for whoever has asked already what `stub` is (`found`), and knows a path for messages. `must_have_name`:
+    /// a name has led to it, so that it is to be left alone if it has none any longer.
     ///
     /// # Errors
-    /// As [`Client::attach`].
+    /// As [`Client::attach`]; ESTALE without the name that it must have.
     pub fn attach_found(
         &self,
         stub: BorrowedFd<'_>,
-        found: &libc::stat,
+        (found, must_have_name): (&libc::stat, bool),
         path: &Path,
         access: Access,
     ) -> Result<File, FsError> {
-        let fail = |e| namespace_error("attach", path, e);
         refuse_others(found, path)?;
         let inode = inode_of(found);
         let found = match self.inner.known(inode) {
             Some((shared, stub)) => {
-                Found { record: shared.stub, stub, inode, writer: None, must_have_name: false }
+                Found { record: shared.stub, stub, inode, writer: None, must_have_name, lent: false }
             }
             None => {
-                let (stub, writable) = reopen(stub, access).map_err(fail)?;
+                let reopened = reopen(stub, access);
+                let (stub, writable) = reopened.map_err(|e| namespace_error("attach", path, e))?;
                 let stub = Arc::new(stub);
                 let record = self.inner.directory.read_stub(stub.as_fd(), path)?;
                 let writer = writable.then(|| Arc::clone(&stub));
-                Found { record, stub, inode, writer, must_have_name: false }
+                Found { record, stub, inode, writer, must_have_name, lent: false }
             }
         };
-        let stub = Arc::clone(&found.stub);
+        self.attach_to(found, path, access)
+    }
+
+    /// As [`Client::attach_found`], for reading, with a descriptor of the client's own: a duplicate of the door's, with which it has its
+    /// open file description in common. [`File::close`] closes it, so that this description ends with the door's descriptors.
+    ///
+    /// # Errors
+    /// As [`Client::attach_found`].
+    pub fn attach_lent(
+        &self,
+        stub: OwnedFd,
+        (found, must_have_name): (&libc::stat, bool),
+        path: &Path,
+    ) -> Result<File, FsError> {
+        refuse_others(found, path)?;
+        let (stub, inode) = (Arc::new(std::fs::File::from(stub)), inode_of(found));
+        let record = match self.inner.known(inode) {
+            Some((shared, _)) => shared.stub,
+            None => self.inner.directory.read_stub(stub.as_fd(), path)?,
+        };
+        let found = Found { record, stub, inode, writer: None, must_have_name, lent: true };
+        self.attach_to(found, path, Access { read: true, ..Access::default() })
+    }
+
+    fn attach_to(&self, found: Found, path: &Path, access: Access) -> Result<File, FsError> {
+        let (stub, lent) = (Arc::clone(&found.stub), found.lent);
         let shared = self.inner.begin_handle(found, access, path)?;
         let shared = shared.ok_or_else(|| namespace_error("attach", path, errno(libc::ESTALE)))?;
-        Ok(File::new(self, shared, stub, path, access))
+        Ok(File::new(self, shared, (stub, lent), path, access))
     }
 
     /// Opens a file under the namespace directory.

@@ -1,7 +1,8 @@
 //! What a client keeps of a file as long as it has it open: the stub's descriptors, its place in the registry, and for how long.
 //!
 //! While a file has a handle no descriptor of its stub is closed here: in a process with an interposer that would drop the record
-//! locks that the program has on the file.
+//! locks that the program has on the file. One that the door has lent ([`crate::Client::attach_lent`]) goes with its handle: just then the
+//! program closes a descriptor of the file, which drops them anyway.
 
 use crate::client::{Client, ClientInner};
 use crate::directory::namespace_error;
@@ -28,7 +29,7 @@ pub(crate) struct Opened {
     pub(crate) stub: Option<Arc<File>>,
     /// The stub as the record can be written by, if it was ever needed.
     pub(crate) writer: Option<Arc<File>>,
-    /// Further descriptors of the stub that may not be closed yet.
+    /// Further descriptors of the stub that may not be closed yet, or are another handle's.
     pub(crate) spare: Vec<Arc<File>>,
     pub(crate) inode: Inode,
     /// Handles for writing.
@@ -42,6 +43,17 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
+    /// Lets go of a descriptor that was lent, while there are other handles.
+    fn give_back(&mut self, lent: &Arc<File>) {
+        if let Some(at) = self.spare.iter().position(|spare| Arc::ptr_eq(spare, lent)) {
+            self.spare.swap_remove(at);
+        } else if self.stub.as_ref().is_some_and(|stub| Arc::ptr_eq(stub, lent))
+            && let Some(other) = self.spare.pop()
+        {
+            self.stub = Some(other);
+        }
+    }
+
     /// The descriptor by which the record can be written; opens it if need be.
     pub(crate) fn writer(&mut self) -> io::Result<Arc<File>> {
         if let Some(writer) = &self.writer {
@@ -63,6 +75,8 @@ pub(crate) struct Found {
     pub(crate) writer: Option<Arc<File>>,
     /// It has lost its last name since it was found: not what the name leads to.
     pub(crate) must_have_name: bool,
+    /// The descriptor goes with the handle.
+    pub(crate) lent: bool,
 }
 
 pub(crate) fn inode_of(found: &libc::stat) -> Inode {
@@ -159,7 +173,7 @@ impl ClientInner {
         }
         if let Err(error) = self.begin_writing(&shared, &mut opened) {
             drop(opened);
-            self.end_handle(&shared, false, path);
+            self.end_handle(&shared, false, None, path);
             return Err(namespace_error("open", path, error));
         }
         opened.writers += 1;
@@ -171,8 +185,14 @@ impl ClientInner {
         self.inodes.lock().expect("no code panics under this lock").insert(inode, Arc::clone(shared));
     }
 
-    /// The end of a handle: after its flush, if it was to flush.
-    pub(crate) fn end_handle(&self, shared: &Arc<FileShared>, was_writer: bool, path: &Path) {
+    /// The end of a handle: after its flush, if it was to flush; with the stub's descriptor, if that was `lent`.
+    pub(crate) fn end_handle(
+        &self,
+        shared: &Arc<FileShared>,
+        was_writer: bool,
+        lent: Option<&Arc<File>>,
+        path: &Path,
+    ) {
         let mut opened = shared.opened();
         if was_writer {
             opened.writers -= 1;
@@ -181,6 +201,9 @@ impl ClientInner {
             }
         }
         if shared.handles.fetch_sub(1, Ordering::SeqCst) != 1 {
+            if let Some(lent) = lent {
+                opened.give_back(lent);
+            }
             return;
         }
         let Some(stub) = opened.stub.take() else {
@@ -209,6 +232,6 @@ impl ClientInner {
 
     /// The end of what was counted as a handle and never begun. Others may have begun and ended theirs meanwhile.
     pub(crate) fn end_count(&self, shared: &Arc<FileShared>) {
-        self.end_handle(shared, false, Path::new(""));
+        self.end_handle(shared, false, None, Path::new(""));
     }
 }

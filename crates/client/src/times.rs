@@ -77,14 +77,14 @@ impl Client {
         }
         let (record, stub, inode) = (looked.record, looked.stub, inode_of(&found));
         // A handle: if the file loses its name meanwhile, its end removes the data.
-        let handle = Found { record, stub, inode, writer: None, must_have_name: false };
+        let handle = Found { record, stub, inode, writer: None, must_have_name: false, lent: false };
         let access = Access { read: true, ..Access::default() };
         let path = crate::attributes::path_of(fd);
         let Some(shared) = self.inner.begin_handle(handle, access, &path)? else {
             return sys::set_times(fd, times).map_err(fail);
         };
         let done = self.inner.set_times_unsealed(&shared, record.state, fd, times);
-        self.inner.end_handle(&shared, false, &path);
+        self.inner.end_handle(&shared, false, None, &path);
         done
     }
 }

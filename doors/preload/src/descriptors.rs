@@ -36,6 +36,13 @@ pub(crate) fn close(fd: c_int) -> c_int {
     closed
 }
 
+/// The end of what a number led to that leads to something else by now. Nobody is left to tell an error.
+pub(crate) fn end(former: Option<Former>) {
+    if let Some(former) = former {
+        let _ = close_former(&former);
+    }
+}
+
 fn close_former(former: &Former) -> Result<(), Errno> {
     if former.was_last { guarded(|| former.file.close_file()) } else { Ok(()) }
 }

@@ -5,10 +5,12 @@
 //! *Invariants*: a thread that the client library starts stays inside for its whole life and takes no signals; one of the program's
 //! runs no handlers while it is inside.
 
+use crate::reply::Errno;
 use crate::{real, signals, table};
 use libc::{c_int, c_void, pthread_attr_t, pthread_t, sigset_t};
 use std::cell::Cell;
 use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -119,6 +121,20 @@ pub(crate) fn adopt_opened(fd: c_int, close_on_exec: bool) -> c_int {
     table::mark_internal(kept);
     real::set_errno(saved);
     kept
+}
+
+/// A second descriptor for the client library, of the same open file description.
+///
+/// # Errors
+/// `EMFILE` and others, as `fcntl`.
+pub(crate) fn duplicate(fd: c_int) -> Result<OwnedFd, Errno> {
+    let first = usize::try_from(first_high_fd()).expect("positive");
+    // SAFETY: plain integers.
+    let copy = real::checked(unsafe { real::fcntl64(fd, libc::F_DUPFD_CLOEXEC, first) });
+    let copy = copy.inspect_err(|_| forget_limit())?;
+    table::mark_internal(copy);
+    // SAFETY: just made, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
 /// What a new thread of the client library shall do.

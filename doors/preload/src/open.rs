@@ -7,7 +7,7 @@ use crate::real::{self, checked};
 use crate::reply::{Errno, reply};
 use crate::session::{self, Settings};
 use crate::table::{self, OpenRef};
-use crate::{marks, paths, stdio};
+use crate::{descriptors, marks, paths, stdio};
 use ccpfs_client::{Access, File, FsError, OpenOptions, STUB_BYTES};
 use libc::{c_int, mode_t};
 use std::ffi::{CStr, CString};
@@ -104,7 +104,7 @@ fn open_or_wait(at: c_int, path: &CStr, flags: c_int, mode: mode_t) -> c_int {
 /// itself or by a bare system call).
 pub(crate) fn entered_plain(fd: c_int) -> c_int {
     if fd >= 0 && table::is_known(fd) {
-        drop(table::remove(fd));
+        descriptors::end(table::remove(fd));
         stdio::descriptor_changed(fd);
     }
     fd
@@ -292,15 +292,9 @@ fn enter_stub(
     (fd, found): (c_int, &libc::stat),
 ) -> Result<c_int, Errno> {
     let file = OpenFile::allocate(flags, found.st_dev, found.st_ino);
+    // The name may go, and perhaps the data, before anybody knows that this process has the file open: the name may lead to another one.
+    let found = (found, found.st_nlink > 0 || paths::is_ours(at, path));
     let attached = attach_found(fd, found, path, file.access());
-    // The name went, and perhaps the data, before anybody knew that this process has the file open: the name may lead to another one.
-    if attached.is_ok()
-        && real::stat_of(fd).is_ok_and(|now| now.st_nlink == 0)
-        && (found.st_nlink > 0 || paths::is_ours(at, path))
-    {
-        real::close_plain(fd);
-        return Err(libc::ESTALE);
-    }
     let attached = attached.and_then(|attached| {
         if flags & libc::O_TRUNC != 0 {
             let writable = Access { read: false, write: true, append: false };
@@ -384,7 +378,7 @@ fn take_over(fd: c_int, flags: c_int) -> Result<c_int, Errno> {
 /// # Errors
 /// `EMFILE` when the number is larger than the table.
 pub(crate) fn enter(fd: c_int, file: OpenRef) -> Result<(), Errno> {
-    drop(table::enter(fd, file)?);
+    descriptors::end(table::enter(fd, file)?);
     stdio::descriptor_changed(fd);
     Ok(())
 }

@@ -97,7 +97,8 @@ impl OpenFile {
         // An error of this flush has been reported by the call that took the last descriptor away.
         let _ = guarded(|| {
             if let Some(file) = self.take_attached() {
-                drop(file.close());
+                // Not `close`: that is for the moment when the program closes the descriptor.
+                drop(file.flush());
             }
             Ok(())
         });
@@ -278,21 +279,28 @@ pub(crate) fn attach(fd: c_int, access: Access) -> Result<File, AttachError> {
     client.attach(stub, access).map_err(AttachError::File)
 }
 
-/// As [`attach`], when the kernel has said already what the descriptor's file is; `path` is for messages.
+/// As [`attach`], when the kernel has said already what the descriptor's file is (`found`), and whether a name has led to it, which it must
+/// have still (else `ESTALE`); `path` is for messages.
 ///
 /// # Errors
 /// As [`attach`].
 pub(crate) fn attach_found(
     fd: c_int,
-    found: &libc::stat,
+    found: (&libc::stat, bool),
     path: &CStr,
     access: Access,
 ) -> Result<File, AttachError> {
     let client = session::client().map_err(AttachError::Client)?;
     let _inside = Inside::enter();
+    let path = Path::new(OsStr::from_bytes(path.to_bytes()));
+    // Another description of the stub costs as much as all the rest; to write the record, one is needed.
+    if !access.write
+        && let Ok(copy) = inside::duplicate(fd)
+    {
+        return client.attach_lent(copy, found, path).map_err(AttachError::File);
+    }
     // SAFETY: the caller keeps the descriptor open during the call.
     let stub = unsafe { BorrowedFd::borrow_raw(fd) };
-    let path = Path::new(OsStr::from_bytes(path.to_bytes()));
     client.attach_found(stub, found, path, access).map_err(AttachError::File)
 }
 

@@ -280,3 +280,69 @@ END
     );
     assert_eq!(out.matches("0o100000").count(), 5, "{out}");
 }
+
+#[test]
+fn locks_end_with_the_descriptors_that_the_program_closes() {
+    let out = compare(
+        &two_servers(),
+        r#"
+        echo data > f
+        cat > locks.py <<'EOF'
+import fcntl, os
+NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
+def can(lock, *arguments):
+    try:
+        lock(*arguments)
+        return True
+    except BlockingIOError:
+        return False
+def others_can_write():
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if can(fcntl.lockf, os.open("f", os.O_RDWR), NOW) else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+def opened(count, how=os.O_RDONLY):
+    return [os.open("f", how) for _ in range(count)]
+for first in (True, False):
+    one, two, three = opened(3)
+    locked = one if first else two
+    fcntl.flock(locked, NOW)
+    print("held:", can(fcntl.flock, three, NOW))
+    os.close(locked)
+    print("closed:", can(fcntl.flock, three, NOW))
+    for fd in {one, two, three} - {locked}: os.close(fd)
+one, two = opened(2)
+copy = os.dup(one)
+fcntl.flock(one, NOW)
+os.close(one)
+print("a copy is left:", can(fcntl.flock, two, NOW))
+os.dup2(two, copy)
+print("replaced:", can(fcntl.flock, two, NOW))
+os.close(two), os.close(copy)
+one, two = opened(2)
+done, go_on = os.pipe(), os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(one)
+    os.write(done[1], b"x")
+    os.read(go_on[0], 1)
+    os._exit(0)
+os.read(done[0], 1)
+fcntl.flock(one, NOW)
+os.close(one)
+print("closed in both processes:", can(fcntl.flock, two, NOW))
+os.write(go_on[1], b"x")
+os.waitpid(child, 0)
+os.close(two)
+(writer,), readers = opened(1, os.O_RDWR), opened(2)
+fcntl.lockf(writer, NOW)
+os.stat("f"), os.fstat(readers[0]), os.pread(readers[1], 4, 0)
+print("looked at:", others_can_write())
+os.close(readers[0])
+print("another descriptor closed:", others_can_write())
+EOF
+        timeout 60 python3 locks.py
+        "#,
+    );
+    assert!(out.ends_with("another descriptor closed: True\n"), "{out}");
+}
