@@ -90,7 +90,7 @@ semantics() {
         cargo test --quiet -p ccpfs-semantics --no-fail-fast
 }
 
-step "packages" scripts/install-packages.sh gcc libc6-dev make pkg-config procps python3 fio mpich libhdf5-mpich-dev \
+step "packages" scripts/install-packages.sh gcc libc6-dev make pkg-config procps python3 fio mpich gfortran libhdf5-mpich-dev \
     hdf5-tools git sqlite3 stress-ng tar fuse3 util-linux
 step "format" cargo fmt --all --check
 step "scripts" shell_syntax

@@ -1,0 +1,169 @@
+//! The MPI-IO layer: programs for every function of MPI's files, in front of Debian's MPICH; parallel HDF5 through it; beside the preload
+//! library; its statistics. What ranks write is read through another door.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use ccpfs_e2e::{Cluster, Options, built, finish, output_of, program_source, workspace};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn two_stripes() -> Cluster {
+    Cluster::start(&Options { servers: 2, stripes: 2, stripe_size: "64KiB", ..Options::default() })
+}
+
+fn compiled(cluster: &Cluster, name: &str) -> PathBuf {
+    cluster.compile("mpicc.mpich", &program_source(name), &[])
+}
+
+/// Ranks of a program, with the layer, and with the preload library if `preloads`.
+fn ranks(cluster: &Cluster, count: u32, preloads: bool) -> Command {
+    let mut command = cluster.plain("mpiexec.mpich");
+    command.env("CCPFS_CONFIG", cluster.config());
+    let layer = built("libccpfs_mpiio.so").display().to_string();
+    let libraries = if preloads {
+        format!("LD_PRELOAD={}:{layer}", built("libccpfs_preload.so").display())
+    } else {
+        format!("LD_PRELOAD={layer}")
+    };
+    command.args(["-n", &count.to_string(), "env", &libraries]);
+    command
+}
+
+/// Runs a program on one file of ccPFS, by several numbers of ranks.
+fn all_right(cluster: &Cluster, program: &Path, counts: &[u32], arguments: &[&str]) {
+    for count in counts {
+        let mut command = ranks(cluster, *count, false);
+        command.arg(program).arg(cluster.namespace().join("file")).args(arguments);
+        assert_eq!(output_of(&mut command), "all right\n", "{count} ranks");
+    }
+}
+
+#[test]
+fn every_function_that_reads_or_writes_moves_the_right_bytes() {
+    let cluster = two_stripes();
+    let program = compiled(&cluster, "mpiio_calls.c");
+    all_right(&cluster, &program, &[1, 4], &[]);
+    // Twelve calls, in each a block of each of four ranks.
+    let expected: String =
+        (0..12 * 4).flat_map(|block| std::iter::repeat_n(['a', 'b', 'c', 'd'][block % 4], 1000)).collect();
+    let mut command = cluster.command("cat");
+    assert!(
+        output_of(command.arg(cluster.namespace().join("file"))) == expected,
+        "another door reads the same"
+    );
+    let names = output_of(cluster.command("ls").arg("-A").arg(cluster.namespace()));
+    assert_eq!(names, ".ccpfs\nfile\n", "nothing is left of the shared pointer");
+}
+
+#[test]
+fn what_must_fail_fails_with_the_right_class_and_handlers_hear_of_it() {
+    let cluster = two_stripes();
+    let program = compiled(&cluster, "mpiio_errors.c");
+    let outside = cluster.outside().join("plain");
+    all_right(&cluster, &program, &[2], &[outside.to_str().unwrap()]);
+}
+
+#[test]
+fn all_datatypes_work_as_views_and_as_memory() {
+    let cluster = two_stripes();
+    let program = compiled(&cluster, "mpiio_types.c");
+    all_right(&cluster, &program, &[3], &[]);
+}
+
+#[test]
+fn collective_calls_agree_with_an_image_of_the_file_whatever_the_hints() {
+    let cluster = two_stripes();
+    let program = compiled(&cluster, "mpiio_collective.c");
+    for seed in ["1", "2"] {
+        all_right(&cluster, &program, &[3], &["12", seed]);
+    }
+}
+
+#[test]
+fn collective_calls_on_a_file_of_one_stripe_agree_with_its_image() {
+    let cluster = Cluster::start(&Options::default());
+    let program = compiled(&cluster, "mpiio_collective.c");
+    all_right(&cluster, &program, &[3], &["12", "7"]);
+}
+
+#[test]
+fn overlapping_noncontiguous_accesses_are_atomic_in_atomic_mode() {
+    for (stripes, kind) in [(1, "datatype"), (2, "datatype"), (2, "list")] {
+        let client = format!("lock_kind = \"{kind}\"");
+        let client: &'static str = Box::leak(client.into_boxed_str());
+        let options = Options { servers: 2, stripes, stripe_size: "64KiB", client, ..Options::default() };
+        let cluster = Cluster::start(&options);
+        let program = compiled(&cluster, "mpiio_atomic.c");
+        all_right(&cluster, &program, &[2, 4], &["12"]);
+    }
+}
+
+#[test]
+fn the_layer_works_beside_the_preload_library() {
+    let cluster = two_stripes();
+    let outside = cluster.outside().join("plain");
+    for (name, argument) in [("mpiio_calls.c", None), ("mpiio_errors.c", outside.to_str())] {
+        let program = compiled(&cluster, name);
+        let mut command = ranks(&cluster, 2, true);
+        command.arg(program).arg(cluster.namespace().join("file")).args(argument);
+        assert_eq!(output_of(&mut command), "all right\n", "{name}");
+    }
+}
+
+#[test]
+fn fortran_programs_reach_the_layer_by_both_of_their_bindings() {
+    let cluster = two_stripes();
+    let program = cluster.outside().join("mpiio_fortran");
+    let mut compile = cluster.plain("mpifort.mpich");
+    compile.arg("-o").arg(&program).arg(program_source("mpiio_fortran.f90"));
+    let _ = output_of(&mut compile);
+    all_right(&cluster, &program, &[2], &[]);
+}
+
+#[test]
+fn parallel_hdf5_goes_through_the_layer_unchanged() {
+    let cluster = two_stripes();
+    let found = output_of(Command::new("pkg-config").args(["--cflags", "--libs", "hdf5-mpich"]));
+    let list: Vec<String> = found.split_whitespace().map(str::to_owned).collect();
+    let program = cluster.compile("mpicc.mpich", &workspace().join("demo/hdf5_shared.c"), &list);
+    for how in ["--collective", "--independent"] {
+        let file = cluster.namespace().join(format!("shared{how}.h5"));
+        let mut write = ranks(&cluster, 3, false);
+        write.arg(&program).arg("--write").arg(&file).args([how, "--elements", "20011"]);
+        let _ = output_of(&mut write);
+        let mut verify = ranks(&cluster, 2, false);
+        let verdict = output_of(verify.arg(&program).arg("--verify").arg(&file));
+        assert!(verdict.contains(" 0 wrong"), "{verdict}");
+        assert_eq!(std::fs::metadata(&file).unwrap().len(), 64, "the file lies on the servers");
+        let mut dump = cluster.command("h5dump");
+        assert!(
+            output_of(dump.arg("-H").arg(&file)).contains("DATASET \"columns\""),
+            "another door reads it"
+        );
+    }
+}
+
+#[test]
+fn statistics_hints_and_timers_are_printed_for_who_asks() {
+    let cluster = two_stripes();
+    let program = compiled(&cluster, "mpiio_collective.c");
+    let mut command = ranks(&cluster, 2, false);
+    for variable in ["MPICH_MPIIO_STATS", "MPICH_MPIIO_TIMERS", "MPICH_MPIIO_HINTS_DISPLAY"] {
+        command.env(variable, "1");
+    }
+    command.env("MPICH_MPIIO_HINTS", "fi*:ind_rd_buffer_size=12345,other:cb_nodes=7");
+    command.arg(program).arg(cluster.namespace().join("file")).args(["4", "3"]);
+    let done = finish(&mut command);
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{told}");
+    for line in [
+        "| MPIIO write access patterns for file",
+        "| MPIIO read access patterns for file",
+        "|   collective writes       = 16",
+        "|   stripe count            = 2",
+        "|   stripe size             = 65536",
+        "| MPIIO write by phases, writers only, for file",
+        "= 12345",
+    ] {
+        assert!(told.contains(line), "{line} is not in {told}");
+    }
+}
