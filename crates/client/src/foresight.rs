@@ -52,6 +52,19 @@ impl Foresight {
         self.looks && self.detector().is_sure()
     }
 
+    /// Whether some of the operations to come will lie on two stripes, and need a mode for that.
+    pub(crate) fn crosses_stripes(&self, layout: Layout) -> bool {
+        let unit = layout.stripe_bytes();
+        let fits = |section: &Section| {
+            let repeats = |stride: u64| stride % unit == 0 || unit % stride == 0;
+            section.offset() % unit + section.length() <= unit
+                && section.levels().iter().all(|level| repeats(level.stride()))
+        };
+        layout.stripe_count() > 1
+            && self.looks
+            && self.detector().desired().is_some_and(|section| !fits(&section))
+    }
+
     /// What would be welcome beyond the bytes `required` of a stripe, in the stripe's offsets.
     pub(crate) fn desired(&self, layout: Layout, stripe: u32, required: Extent) -> Option<Region> {
         let section = self.detector().desired()?;
@@ -102,6 +115,18 @@ mod tests {
             let start = layout.file_offset(0, piece.start());
             assert!(whole.contains(start) && whole.contains(start + piece.length() - 1), "{piece}");
         }
+    }
+
+    #[test]
+    fn pieces_that_will_lie_on_two_stripes_are_seen_before_they_come() {
+        let crosses = |offset: u64, length: u64, stride: u64| {
+            let foresight = Foresight::new(true);
+            (0..3).for_each(|k| foresight.saw(Extent::with_length(offset + k * stride, length).unwrap()));
+            foresight.crosses_stripes(Layout::new(4, 1 << 20).unwrap())
+        };
+        assert!(crosses(0, 47_008, 188_032));
+        assert!(crosses(1_000_000, 65_536, 262_144));
+        assert!(!crosses(65_536, 65_536, 262_144) && !crosses(0, 1 << 20, 4 << 20));
     }
 
     #[test]

@@ -121,7 +121,11 @@ pub(crate) fn lock<'a>(
     let parts: Vec<(u32, Extent)> = layout.stripe_hulls(wish.extent).collect();
     let mode = match (client.config.force_write_mode, wish.intent) {
         (Some(mode), Intent::Write) => mode,
-        (Some(_) | None, intent) => least_restrictive(intent, parts.len()),
+        (Some(_) | None, intent) => {
+            // Operations that go on like this one would each have their own mode, and ask for the same bytes twice.
+            let several = parts.len() == 1 && wish.foresight.is_some_and(|seen| seen.crosses_stripes(layout));
+            least_restrictive(intent, parts.len() + usize::from(several))
+        }
     };
     let mut operation = Operation { held: Vec::with_capacity(parts.len()) };
     for (index, extent) in parts {
