@@ -56,9 +56,10 @@ impl Foresight {
     pub(crate) fn crosses_stripes(&self, layout: Layout) -> bool {
         let unit = layout.stripe_bytes();
         let fits = |section: &Section| {
-            let repeats = |stride: u64| stride % unit == 0 || unit % stride == 0;
-            section.offset() % unit + section.length() <= unit
-                && section.levels().iter().all(|level| repeats(level.stride()))
+            // Where every piece begins at the same place of a part of a unit, all lie as this one.
+            let strides = || section.levels().iter().map(|level| level.stride());
+            let part = strides().filter(|stride| unit % stride == 0).fold(unit, u64::min);
+            section.offset() % part + section.length() <= part && strides().all(|stride| stride % part == 0)
         };
         layout.stripe_count() > 1
             && self.looks

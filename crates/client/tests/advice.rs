@@ -90,6 +90,7 @@ fn advised(file: &File, extents: &[Extent]) -> Vec<Advised> {
     results.into_iter().map(Result::unwrap).collect()
 }
 
+//= semantics.md#S26 type=test
 #[test]
 fn writers_by_turns_that_lock_ahead_never_meet() {
     let cluster = Cluster::start();
@@ -182,6 +183,7 @@ fn advices_that_cannot_be_taken_are_refused_one_by_one() {
     cluster.stop();
 }
 
+//= semantics.md#S26 type=test
 #[test]
 fn without_expansion_writers_by_turns_ask_for_each_block_and_never_meet() {
     let cluster = Cluster::start();
@@ -221,6 +223,7 @@ fn a_strided_writer_asks_for_its_section_once_and_not_at_all_if_that_is_switched
     cluster.stop();
 }
 
+//= semantics.md#S26 type=test
 #[test]
 fn strided_readers_and_regions_beside_a_section_see_what_was_written() {
     let cluster = Cluster::start();
@@ -244,6 +247,7 @@ fn strided_readers_and_regions_beside_a_section_see_what_was_written() {
     cluster.stop();
 }
 
+//= semantics.md#S27 type=test
 #[test]
 fn members_of_a_group_write_beside_each_other_and_others_wait_until_all_have_left() {
     let cluster = Cluster::start();

@@ -250,6 +250,7 @@ fn whole_cells() -> Region {
 }
 
 //= protocol.md#I5 type=test
+//= semantics.md#S1 type=test
 #[test]
 fn overlapping_regions_are_written_and_read_whole_or_not_at_all_by_every_protocol() {
     for (_, protocol) in LockProtocol::PROTOCOLS {
