@@ -19,6 +19,30 @@ impl fmt::Display for OpId {
 /// Who wrote a byte; `None` is a zero: a hole, or a byte that nobody wrote.
 pub type Tag = Option<OpId>;
 
+/// Which bytes of an extent a call is for: all, or pieces at a stride, the first at its start and the last at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Comb {
+    /// Bytes of a piece.
+    pub length: u64,
+    /// From the start of a piece to that of the next; 0: all bytes.
+    pub stride: u64,
+}
+
+impl Comb {
+    /// All bytes.
+    pub const NONE: Comb = Comb { length: 0, stride: 0 };
+
+    /// The pieces of an extent, ascending.
+    pub fn pieces(self, extent: Extent) -> impl Iterator<Item = Extent> {
+        let count = if self.stride == 0 { 1 } else { (extent.length() - 1) / self.stride + 1 };
+        (0..count).map(move |index| {
+            let start = extent.start() + index * self.stride;
+            let end = if self.stride == 0 { extent.end() } else { (start + self.length).min(extent.end()) };
+            Extent::new(start, end).expect("a piece has bytes")
+        })
+    }
+}
+
 /// What an application called. Extents are in file offsets; `file` is the index in [`History::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
@@ -28,6 +52,8 @@ pub enum Call {
         file: u32,
         /// Which bytes.
         extent: Extent,
+        /// Which of them.
+        comb: Comb,
     },
     /// A read at an offset.
     Read {
@@ -35,6 +61,8 @@ pub enum Call {
         file: u32,
         /// Which bytes are asked for; never to the end of the file.
         extent: Extent,
+        /// Which of them.
+        comb: Comb,
     },
     /// A write at the end of the file.
     Append {
@@ -77,11 +105,17 @@ impl Call {
     }
 }
 
+impl fmt::Display for Comb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.stride == 0 { Ok(()) } else { write!(f, " ({} each {})", self.length, self.stride) }
+    }
+}
+
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Call::Write { file, extent } => write!(f, "write f{file} {extent}"),
-            Call::Read { file, extent } => write!(f, "read f{file} {extent}"),
+            Call::Write { file, extent, comb } => write!(f, "write f{file} {extent}{comb}"),
+            Call::Read { file, extent, comb } => write!(f, "read f{file} {extent}{comb}"),
             Call::Append { file, length } => write!(f, "append f{file} {length} bytes"),
             Call::Truncate { file, length } => write!(f, "truncate f{file} to {length}"),
             Call::Size { file } => write!(f, "size f{file}"),
@@ -102,9 +136,9 @@ pub enum Outcome {
     },
     /// These bytes were there.
     Read {
-        /// How many bytes were returned: fewer than asked for only at the end of the file.
+        /// How far the bytes that were returned reach, from the start on: less than asked for only at the end of the file.
         length: u64,
-        /// Who wrote each of them, in file offsets: covers exactly `[start, start + length)`, ascending, without gaps.
+        /// Who wrote each of them, in file offsets: covers exactly what the call is for of `[start, start + length)`, ascending.
         bytes: Vec<(Extent, Tag)>,
     },
     /// The file has the length asked for.
@@ -173,7 +207,7 @@ impl Operation {
         matches!(self.outcome, Some(Ok(_)))
     }
 
-    /// The bytes it wrote or cut, in file offsets, as far as known.
+    /// The extent in which it wrote or cut, in file offsets, as far as known; of a write, see [`Comb`].
     #[must_use]
     pub fn changes(&self) -> Option<Extent> {
         match self.call {

@@ -1,7 +1,7 @@
 //! One run of a plan, from the first call to the last look at the devices, and what the checkers say.
 
 use crate::checkers::{self, Gaps};
-use crate::history::{Call, Outcome};
+use crate::history::{Call, Comb, Outcome};
 use crate::workload::plan::{FaultPlan, Plan, Planned};
 use crate::workload::{Work, Workload};
 use crate::world::World;
@@ -180,7 +180,7 @@ fn read_everything(world: &mut World<Planned>, plan: &Plan, patience: u64) -> Re
             }
         };
         if let Some(extent) = Extent::new(0, size) {
-            world.call(reader, 0, Work::Call(Call::Read { file, extent }));
+            world.call(reader, 0, Work::Call(Call::Read { file, extent, comb: Comb::NONE }));
             finish(world, patience)?;
         }
     }

@@ -1,7 +1,7 @@
 //! From a seed to a plan: a random small cluster, random calls, random faults, random features switched on and off.
 
 use crate::config::{ClientConfig, Config, DiskConfig, FileConfig, NetConfig, ServerConfig, Sizes};
-use crate::history::Call;
+use crate::history::{Call, Comb};
 use crate::random::Random;
 use crate::workload::Thread;
 use crate::workload::plan::{FaultPlan, Plan, PlannedCall, PlannedFault};
@@ -25,6 +25,8 @@ pub fn plan(seed: u64) -> Plan {
     calls(&mut plan, &mut random);
     let mut random = root.split("faults");
     faults(&mut plan, &mut random);
+    let mut random = root.split("combs");
+    combs(&mut plan, &mut random);
     plan
 }
 
@@ -151,12 +153,37 @@ fn call(mix: &Mix, file: u32, random: &mut Random) -> Call {
         kind += 1;
     }
     match kind {
-        0 => Call::Write { file, extent: extent(mix, random) },
-        1 => Call::Read { file, extent: extent(mix, random) },
+        0 => Call::Write { file, extent: extent(mix, random), comb: Comb::NONE },
+        1 => Call::Read { file, extent: extent(mix, random), comb: Comb::NONE },
         2 => Call::Append { file, length: random.range(1, 2 * UNIT) },
         3 => Call::Truncate { file, length: random.below(REACH / mix.grid) * mix.grid },
         4 => Call::Size { file },
         _ => Call::Fsync { file },
+    }
+}
+
+/// Some worlds have calls for pieces at a stride, and clients that ask for more of the kind. Drawn apart from the rest, which is
+/// the same with and without.
+fn combs(plan: &mut Plan, random: &mut Random) {
+    if !random.chance(350) {
+        return;
+    }
+    plan.config.client.desired_stride_bytes = *random.pick(&[0, 600, UNIT, 2 * UNIT + 100]);
+    let grid = *random.pick(&[1, 64, 256]);
+    for planned in &mut plan.calls {
+        let (Call::Write { extent, comb, .. } | Call::Read { extent, comb, .. }) = &mut planned.call else {
+            continue;
+        };
+        if random.chance(400) {
+            continue;
+        }
+        let length = random.range(1, 3) * grid;
+        let stride = length + random.range(1, 12) * grid;
+        let count = (extent.length() / stride).min(12);
+        if count > 0 {
+            *extent = Extent::with_length(extent.start(), count * stride + length).expect("some bytes");
+            *comb = Comb { length, stride };
+        }
     }
 }
 

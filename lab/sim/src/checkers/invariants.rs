@@ -76,7 +76,7 @@ impl Invariants {
 
 /// Whether two calls of different clients may run at the same time.
 fn may_run_together(a: &LockUse, b: &LockUse) -> bool {
-    if !a.extent.overlaps(b.extent) || (a.mode == LockMode::Pr && b.mode == LockMode::Pr) {
+    if !a.region.overlaps(&b.region) || (a.mode == LockMode::Pr && b.mode == LockMode::Pr) {
         return true;
     }
     // A write may begin while an older one still runs whose lock is CANCELING: the newer bytes win.
@@ -107,20 +107,20 @@ impl Observer for Invariants {
         }
         let uses = self.uses.entry(used.resource).or_default();
         let conflict =
-            uses.iter().find(|(_, other, held)| *other != client && !may_run_together(held, used)).copied();
-        uses.push((server, client, *used));
+            uses.iter().find(|(_, other, held)| *other != client && !may_run_together(held, used)).cloned();
+        uses.push((server, client, used.clone()));
         if let Some((_, other, held)) = conflict {
             let what = format!(
                 "{client} uses {} ({}, {}) for {} of {} while {other} uses {} ({}, {}) for {}",
                 used.lock,
                 used.mode,
                 used.sn,
-                used.extent,
+                used.region,
                 used.resource,
                 held.lock,
                 held.mode,
                 held.sn,
-                held.extent
+                held.region
             );
             self.report(at, Rule::LocksInUse, &[], &what);
         }
@@ -290,7 +290,7 @@ mod tests {
 
     fn used(operation: u64, mode: LockMode, sn: u64, extent: Extent) -> LockUse {
         let (operation, lock) = (OperationId(operation), LockId(operation));
-        LockUse { resource: STRIPE, operation, lock, sn: Sn(sn), mode, extent }
+        LockUse { resource: STRIPE, operation, lock, sn: Sn(sn), mode, region: extent.into() }
     }
 
     fn lock(number: u64, mode: LockMode, sn: u64) -> GrantedLock {

@@ -18,6 +18,7 @@ mod tests;
 mod twin;
 
 use crate::history::{History, Moment, OpId};
+use ccpfs_region::Region;
 use ccpfs_types::{ClientId, Extent, ExtentMap, LockId, LockMode, OperationId, ResourceId, Sn};
 use ccpfs_wire::GrantedLock;
 use std::fmt;
@@ -112,7 +113,7 @@ pub fn check(history: &History) -> Result<Gaps, Violation> {
 }
 
 /// A lock in use by a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LockUse {
     /// The resource.
     pub resource: ResourceId,
@@ -125,7 +126,7 @@ pub struct LockUse {
     /// What the call asked for, after the policy's say (PW for every write where there are no write modes).
     pub mode: LockMode,
     /// The bytes it required, in offsets of the stripe.
-    pub extent: Extent,
+    pub region: Region,
 }
 
 /// One piece of a flush that a server was given.

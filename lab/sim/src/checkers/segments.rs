@@ -68,16 +68,21 @@ pub struct Segment {
 fn deeds(operation: &Operation, end: u64) -> Vec<(Extent, Deed)> {
     let clipped = |extent: Extent| Extent::new(extent.start(), extent.end().min(end));
     match (&operation.call, &operation.outcome) {
-        (Call::Write { .. } | Call::Append { .. }, _) => {
+        (Call::Write { extent, comb, .. }, _) => {
+            comb.pieces(*extent).map(|piece| (piece, Deed::Wrote)).collect()
+        }
+        (Call::Append { .. }, _) => {
             operation.changes().map(|extent| (extent, Deed::Wrote)).into_iter().collect()
         }
         (Call::Truncate { .. }, _) => {
             operation.changes().and_then(clipped).map(|extent| (extent, Deed::Cut)).into_iter().collect()
         }
-        (Call::Read { extent, .. }, Some(Ok(Outcome::Read { length, bytes }))) => {
+        (Call::Read { extent, comb, .. }, Some(Ok(Outcome::Read { length, bytes }))) => {
             let mut deeds: Vec<_> = bytes.iter().map(|(part, tag)| (*part, Deed::Saw(*tag))).collect();
-            let beyond = Extent::new(extent.start() + length, extent.end());
-            deeds.extend(beyond.map(|beyond| (beyond, Deed::Missed)));
+            if let Some(beyond) = Extent::new(extent.start() + length, extent.end()) {
+                let missed = comb.pieces(*extent).filter_map(|piece| piece.intersection(beyond));
+                deeds.extend(missed.map(|piece| (piece, Deed::Missed)));
+            }
             deeds
         }
         (Call::Read { .. } | Call::Size { .. } | Call::Fsync { .. }, _) => Vec::new(),
@@ -179,18 +184,24 @@ fn without_lock(operation: &Operation, stripe: u32) -> Violation {
 
 /// A read must say what it saw, byte by byte, and not more than it asked for.
 fn check_read(operation: &Operation) -> Result<(), Violation> {
-    let (Call::Read { extent, .. }, Some(Ok(outcome))) = (&operation.call, &operation.outcome) else {
+    let (Call::Read { extent, comb, .. }, Some(Ok(outcome))) = (&operation.call, &operation.outcome) else {
         return Ok(());
     };
     let fits = match outcome {
         Outcome::Read { length, bytes } => {
-            let mut at = extent.start();
-            let adjoining = bytes.iter().all(|(part, _)| {
-                let adjoins = part.start() == at;
-                at = part.end();
-                adjoins
+            let found = Extent::new(extent.start(), extent.start() + length);
+            let mut seen = bytes.iter().map(|(part, _)| *part).peekable();
+            let mut due = comb.pieces(*extent).filter_map(|piece| piece.intersection(found?));
+            let adjoining = due.all(|piece| {
+                let mut at = piece.start();
+                while at < piece.end()
+                    && let Some(part) = seen.next_if(|part| part.start() == at && part.end() <= piece.end())
+                {
+                    at = part.end();
+                }
+                at == piece.end()
             });
-            adjoining && at == extent.start() + length && at <= extent.end()
+            adjoining && seen.next().is_none() && *length <= extent.length()
         }
         Outcome::Written
         | Outcome::Appended { .. }

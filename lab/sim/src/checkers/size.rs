@@ -57,15 +57,17 @@ fn reach(operation: &Operation) -> Option<u64> {
 /// before the read.
 fn order_behind(history: &History, analysis: &mut Analysis, reader: &Operation, end: u64) {
     let Analysis { graph, segments, .. } = analysis;
-    let Call::Read { file, extent } = reader.call else { return };
+    let Call::Read { file, extent, comb } = reader.call else { return };
     let cut = last_cut_before(segments, file, end, reader.id);
     for operation in history.operations.iter().filter(|operation| operation.call.file() == file) {
         let Some(size) = reach(operation) else { continue };
         let behind = match operation.call {
             Call::Truncate { length, .. } => length >= extent.end(),
-            Call::Write { .. } | Call::Append { .. } => {
-                operation.changes().is_some_and(|changed| changed.start() >= extent.end())
+            Call::Write { extent: written, comb: pieces, .. } => {
+                let shared = |piece: Extent| pieces.pieces(written).any(|other| other.overlaps(piece));
+                !comb.pieces(extent).any(shared)
             }
+            Call::Append { .. } => operation.changes().is_some_and(|changed| changed.start() >= extent.end()),
             Call::Read { .. } | Call::Size { .. } | Call::Fsync { .. } => false,
         };
         if behind && size > end && !cut.is_some_and(|cut| is_before(history, operation, cut, size)) {
@@ -76,8 +78,9 @@ fn order_behind(history: &History, analysis: &mut Analysis, reader: &Operation, 
 
 /// The last truncate that cut byte `at` before `reader` had its lock.
 fn last_cut_before(segments: &[Segment], file: u32, at: u64, reader: OpId) -> Option<OpId> {
-    let segment =
-        segments.iter().find(|s| s.file == file && s.extent.start() <= at && at < s.extent.end())?;
+    // What cuts a byte cuts all behind it. The reader may not have asked for that byte itself.
+    let reads = |segment: &&Segment| segment.accesses.iter().any(|access| access.call == reader);
+    let segment = segments.iter().filter(|s| s.file == file && s.extent.end() > at).find(reads)?;
     let here = segment.accesses.iter().position(|access| access.call == reader)?;
     let cuts = segment.accesses[..here].iter().rev().filter(|access| access.deed == Deed::Cut);
     cuts.map(|access| access.call).next()
@@ -112,9 +115,12 @@ fn replay(history: &History, order: &[OpId]) -> Result<(), Violation> {
                 }
                 *size = offset + length;
             }
-            (Call::Read { extent, .. }, Some(Ok(Outcome::Read { length, .. }))) => {
+            (Call::Read { extent, comb, .. }, Some(Ok(Outcome::Read { length, .. }))) => {
                 let end = extent.start() + length;
+                // Where the file ends between two pieces, nothing orders the call and those who write there.
+                let between = *length > 0 && !comb.pieces(*extent).any(|p| p.start() < end && end <= p.end());
                 let fits = *length == extent.length()
+                    || between
                     || (*length > 0 && end == *size)
                     || (*length == 0 && extent.start() >= *size);
                 if !fits {
@@ -137,7 +143,7 @@ fn replay(history: &History, order: &[OpId]) -> Result<(), Violation> {
 
 /// A read that got all it asked for, the last byte of which nobody wrote: somebody must have made the file that long.
 fn check_full_read(history: &History, analysis: &Analysis, reader: &Operation) -> Result<(), Violation> {
-    let (Call::Read { file, extent }, Some(Ok(Outcome::Read { length, bytes }))) =
+    let (Call::Read { file, extent, .. }, Some(Ok(Outcome::Read { length, bytes }))) =
         (&reader.call, &reader.outcome)
     else {
         return Ok(());

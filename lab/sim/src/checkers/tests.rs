@@ -2,8 +2,8 @@
 
 use super::{Gaps, Rule, Violation, check};
 use crate::history::{
-    Call, Contents, Fault, FaultKind, FileShape, History, Loss, Moment, OpId, Operation, Outcome, Session,
-    StripeUse, Tag,
+    Call, Comb, Contents, Fault, FaultKind, FileShape, History, Loss, Moment, OpId, Operation, Outcome,
+    Session, StripeUse, Tag,
 };
 use ccpfs_types::{Extent, Layout, Sn};
 
@@ -79,7 +79,7 @@ impl Scene {
     }
 
     pub(super) fn write(&mut self, node: u32, steps: (u64, u64, u64), sn: u64, start: u64, end: u64) -> OpId {
-        let call = Call::Write { file: 0, extent: extent(start, end) };
+        let call = Call::Write { file: 0, extent: extent(start, end), comb: Comb::NONE };
         self.call(node, steps, sn, call, Some(Ok(Outcome::Written)))
     }
 
@@ -94,7 +94,7 @@ impl Scene {
     ) -> OpId {
         let bytes: Vec<_> = runs.iter().map(|(start, end, tag)| (extent(*start, *end), *tag)).collect();
         let length = bytes.last().map_or(0, |(part, _)| part.end() - start);
-        let call = Call::Read { file: 0, extent: extent(start, end) };
+        let call = Call::Read { file: 0, extent: extent(start, end), comb: Comb::NONE };
         self.call(node, steps, sn, call, Some(Ok(Outcome::Read { length, bytes })))
     }
 
@@ -266,7 +266,7 @@ fn a_client_that_was_cut_off_may_read_and_write_in_vain_until_it_knows() {
 fn a_failed_or_unfinished_write_is_there_or_not_but_not_both() {
     for outcome in [None, Some(Err(5))] {
         let mut s = Scene::new(1);
-        let call = Call::Write { file: 0, extent: extent(0, 10) };
+        let call = Call::Write { file: 0, extent: extent(0, 10), comb: Comb::NONE };
         let w = s.call(0, (1, 2, 3), 1, call, outcome);
         s.fault(3, FaultKind::ClientCrashed { node: 0 });
         s.end_sessions(0, 4);
@@ -400,7 +400,7 @@ fn a_size_is_neither_stale_nor_invented() {
 #[test]
 fn a_call_of_a_living_client_must_return() {
     let mut s = Scene::new(1);
-    s.call(0, (1, 2, 3), 1, Call::Write { file: 0, extent: extent(0, 10) }, None);
+    s.call(0, (1, 2, 3), 1, Call::Write { file: 0, extent: extent(0, 10), comb: Comb::NONE }, None);
     s.fails(Rule::Turn, "never returned");
     s.fault(2, FaultKind::ClientCrashed { node: 0 });
     s.passes();

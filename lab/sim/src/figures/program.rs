@@ -1,6 +1,6 @@
 //! What the applications of the figures do, as data: which thread writes which bytes, one after the other.
 
-use crate::history::Call;
+use crate::history::{Call, Comb};
 use crate::random::Random;
 use crate::workload::Work;
 use ccpfs_types::Extent;
@@ -197,12 +197,13 @@ impl Pattern {
     #[must_use]
     pub fn call(&self, place: Place, at: u64) -> Work {
         let Place { client, clients, .. } = place;
-        let write =
-            |start: u64, block: u64| Work::Call(Call::Write { file: 0, extent: extent(start, block) });
+        let write = |start: u64, block: u64| {
+            Work::Call(Call::Write { file: 0, extent: extent(start, block), comb: Comb::NONE })
+        };
         match *self {
             Pattern::Separate { block, .. } => {
                 let file = u32::try_from(client).expect("clients are few");
-                Work::Call(Call::Write { file, extent: extent(at * block, block) })
+                Work::Call(Call::Write { file, extent: extent(at * block, block), comb: Comb::NONE })
             }
             Pattern::Segmented { block, writes } => write((client * writes + at) * block, block),
             Pattern::Strided { block, .. } | Pattern::RoundRobin { block, .. } => {
@@ -210,7 +211,7 @@ impl Pattern {
             }
             Pattern::Mixed { block, .. } => {
                 let pair = extent(at / 2 * block, block);
-                let read = Work::Call(Call::Read { file: 0, extent: pair });
+                let read = Work::Call(Call::Read { file: 0, extent: pair, comb: Comb::NONE });
                 if at.is_multiple_of(2) { write(pair.start(), block) } else { read }
             }
             Pattern::TwoStripes { block, .. } => {
@@ -331,6 +332,6 @@ mod tests {
         let pattern = Pattern::Mixed { block: 10, calls: 4 };
         let calls: Vec<Work> = (0..4).map(|at| pattern.call(place(0, 0, 1), at)).collect();
         assert_eq!(written(&calls[2]), [extent(10, 10)]);
-        assert_eq!(calls[3], Work::Call(Call::Read { file: 0, extent: extent(10, 10) }));
+        assert_eq!(calls[3], Work::Call(Call::Read { file: 0, extent: extent(10, 10), comb: Comb::NONE }));
     }
 }

@@ -5,16 +5,44 @@ use super::operation::{Op, Part, Phase, Progress};
 use super::stripe::to_u32;
 use crate::checkers::LockUse;
 use crate::engine::Engine;
-use crate::history::Call;
+use crate::history::{Call, Comb};
 use crate::workload::Work;
 use ccpfs_cached_stripe::Input;
 use ccpfs_dlm::client::{Intent, least_restrictive};
+use ccpfs_region::{Region, Section, UNBOUNDED};
 use ccpfs_types::{Extent, LockMode, OperationId, RequestId, Sn, Terms};
 use std::cmp::Reverse;
 
 impl Client {
-    /// Which stripes a call locks, and how far.
-    fn wanted(&self, op: &Op) -> Vec<(u32, Extent)> {
+    /// Which stripes a call locks, and what of them.
+    fn wanted(&self, op: &Op) -> Vec<(u32, Region)> {
+        let layout = self.files[op.file].layout;
+        if let Work::Call(Call::Write { comb, .. } | Call::Read { comb, .. }) = &op.work
+            && *comb != Comb::NONE
+        {
+            let mut stripes: Vec<Vec<Extent>> = vec![Vec::new(); layout.stripe_count() as usize];
+            for piece in op.extents.iter().flat_map(|extent| layout.pieces(*extent)) {
+                stripes[piece.stripe as usize].push(piece.extent);
+            }
+            return (0_u32..)
+                .zip(stripes)
+                .filter_map(|(stripe, pieces)| Some((stripe, Region::from_extents(pieces)?)))
+                .collect();
+        }
+        self.hulls(op).into_iter().map(|(stripe, extent)| (stripe, extent.into())).collect()
+    }
+
+    /// What a call desires beyond what it requires of a stripe: all that follows, or, where clients see a stride in everything, all
+    /// that follows at that stride.
+    fn desired(required: &Region, stride: u64) -> Region {
+        let start = required.bounds().start();
+        let piece = required.piece_from(start).expect("a region has a piece");
+        let comb = Section::new(start, piece.length(), &[(stride, UNBOUNDED)]).ok().map(Region::from);
+        let comb = comb.filter(|comb| stride > 0 && comb.contains_region(required));
+        comb.unwrap_or_else(|| Extent::to_eof(start).into())
+    }
+
+    fn hulls(&self, op: &Op) -> Vec<(u32, Extent)> {
         let layout = self.files[op.file].layout;
         match &op.work {
             Work::Call(Call::Truncate { length, .. }) => {
@@ -50,9 +78,10 @@ impl Client {
             op.parts = self
                 .wanted(op)
                 .into_iter()
-                .map(|(stripe, extent)| Part {
+                .map(|(stripe, region)| Part {
                     stripe: stripe as usize,
-                    extent,
+                    extent: region.bounds(),
+                    region,
                     operation: OperationId(0),
                     sn: Sn(0),
                     session: 0,
@@ -60,7 +89,7 @@ impl Client {
                 .collect();
         }
         let Some(part) = op.parts.get(op.locked) else { return op.enter(Phase::Locked) };
-        let (stripe, extent) = (part.stripe, part.extent);
+        let (stripe, region) = (part.stripe, part.region.clone());
         let target = self.target(op.file, stripe);
         if let Some(Some(errno)) = self.take_session(thread, target) {
             return Progress::Return(Err(errno));
@@ -71,12 +100,12 @@ impl Client {
         let request = RequestId(self.number(thread));
         op.parts[op.locked].operation = operation;
         let settings = engine.config.client;
-        let extent = if settings.lock_whole > 0 { Extent::WHOLE } else { extent };
+        let required = if settings.lock_whole > 0 { Region::WHOLE } else { region };
         let acquire = Input::Acquire {
             operation,
             mode: mode(Self::intent(op), op.parts.len(), settings.write_mode),
-            required: extent.into(),
-            desired: Extent::to_eof(extent.start()).into(),
+            desired: Self::desired(&required, settings.desired_stride_bytes),
+            required,
             request,
             terms: Terms::WAIT,
         };
@@ -107,12 +136,12 @@ impl Client {
                 let session = self.stripe(op.file, stripe).session.map_or(0, |(_, number)| number);
                 let part = &mut op.parts[op.locked];
                 (part.sn, part.session) = (sn, session);
-                let extent = part.extent;
+                let region = part.region.clone();
                 op.locked += 1;
                 let asked = engine.config.client.write_mode;
                 let mode = mode(Self::intent(op), op.parts.len(), asked);
                 let resource = self.resource(op.file, stripe);
-                let used = LockUse { resource, operation: of, lock, sn, mode, extent };
+                let used = LockUse { resource, operation: of, lock, sn, mode, region };
                 self.observe_use(engine, (op.file, stripe), used);
                 engine.note(self.who(), || {
                     let name = op.id.map(|id| id.to_string()).unwrap_or_default();
@@ -134,7 +163,11 @@ impl Client {
             engine.locked.push((self.node, thread));
         }
         match &op.work {
-            Work::Call(Call::Read { .. }) => op.enter(Phase::Look),
+            Work::Call(Call::Read { .. }) => {
+                let parts = op.parts.iter().enumerate();
+                op.looks = parts.flat_map(|(at, part)| part.region.pieces().map(move |e| (at, e))).collect();
+                op.enter(Phase::Look)
+            }
             Work::Call(Call::Truncate { length, .. }) => {
                 // The stripe that ends the file first: the size changes at once, and not bit by bit.
                 let (layout, size) = (self.files[op.file].layout, *length);

@@ -4,9 +4,10 @@ use super::client::{Client, EIO, Note};
 use super::read::Fetch;
 use super::stripe::to_u32;
 use crate::engine::{ClientEvent, Engine, Returned};
-use crate::history::{Call, OpId, Outcome};
+use crate::history::{Call, Comb, OpId, Outcome};
 use crate::net::{Tag, transfer_ns};
 use crate::workload::{Thread, Work};
+use ccpfs_region::Region;
 use ccpfs_types::limits::FILE_BYTES_MAX;
 use ccpfs_types::{Extent, OperationId, Sn};
 use ccpfs_writeback::BarrierId;
@@ -78,8 +79,9 @@ pub(crate) enum Progress {
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) stripe: usize,
-    /// What is locked, in offsets of the stripe.
+    /// The bounds of what is locked, in offsets of the stripe.
     pub(crate) extent: Extent,
+    pub(crate) region: Region,
     pub(crate) operation: OperationId,
     pub(crate) sn: Sn,
     /// Number of the session in history.
@@ -99,7 +101,9 @@ pub(crate) struct Op {
     pub(crate) parts: Vec<Part>,
     /// How many parts are locked.
     pub(crate) locked: usize,
-    /// Which part, stripe or target is next.
+    /// What a read looks for, one after the other: which part, and which bytes of its stripe.
+    pub(crate) looks: Vec<(usize, Extent)>,
+    /// Which part, look, stripe or target is next.
     pub(crate) at: usize,
     pub(crate) errno: Option<i32>,
     /// The file's size, once it is known.
@@ -138,6 +142,7 @@ impl Op {
             turn: None,
             parts: Vec::new(),
             locked: 0,
+            looks: Vec::new(),
             at: 0,
             errno: None,
             size: None,
@@ -167,6 +172,12 @@ impl Op {
         let first = self.extents.first().expect("whoever asks has bytes");
         let last = self.extents.last().expect("whoever asks has bytes");
         first.hull(*last)
+    }
+
+    /// What a read looks for now: a part, with the bytes of it in place of all that is locked.
+    pub(crate) fn looked(&self) -> Option<Part> {
+        let (part, extent) = self.looks.get(self.at)?;
+        Some(Part { extent: *extent, ..self.parts[*part].clone() })
     }
 
     pub(crate) fn enter(&mut self, phase: Phase) -> Progress {
@@ -271,8 +282,8 @@ impl Client {
 
     fn begin(&mut self, engine: &mut Engine, thread: u32, op: &mut Op) -> Progress {
         match op.work.clone() {
-            Work::Call(Call::Write { extent, .. }) => {
-                op.extents.push(extent);
+            Work::Call(Call::Write { extent, comb, .. }) => {
+                op.extents.extend(comb.pieces(extent));
                 self.begin_write(engine, thread, op)
             }
             Work::WriteList { extents, .. } => {
@@ -280,12 +291,13 @@ impl Client {
                 self.begin_write(engine, thread, op)
             }
             Work::Call(Call::Append { .. }) => self.begin_write(engine, thread, op),
-            Work::Call(Call::Read { extent, .. }) => {
+            Work::Call(Call::Read { extent, comb, .. }) => {
                 let extent = Extent::new(extent.start(), extent.end().min(FILE_BYTES_MAX));
                 let Some(extent) = extent else {
                     return Progress::Return(Ok(Outcome::Read { length: 0, bytes: Vec::new() }));
                 };
-                op.extents.push(extent);
+                op.sequential &= comb == Comb::NONE;
+                op.extents.extend(comb.pieces(extent));
                 let reach = extent.hull(self.reach(engine, op, extent));
                 self.take_turn(op, thread, reach, false)
             }

@@ -33,7 +33,7 @@ impl Client {
 
     /// Asks what of the next stripe must be fetched.
     pub(super) fn look(&mut self, engine: &mut Engine, op: &mut Op) -> Progress {
-        let Some(part) = op.parts.get(op.at).cloned() else {
+        let Some(part) = op.looked() else {
             return op.enter(Phase::CopyOut);
         };
         let ahead = if op.sequential { engine.config.client.read_ahead_bytes } else { 0 };
@@ -46,7 +46,7 @@ impl Client {
     }
 
     fn take_missing(&mut self, thread: u32, op: &Op) -> Option<Result<Vec<Extent>, i32>> {
-        let of = op.parts[op.at].operation;
+        let of = op.looked().expect("it looks for something").operation;
         if let Some(errno) = self.take_void(thread, of) {
             return Some(Err(errno));
         }
@@ -66,7 +66,7 @@ impl Client {
             Some(Err(errno)) => return Progress::Return(Err(errno)),
             Some(Ok(extents)) => extents,
         };
-        let part = op.parts[op.at].clone();
+        let part = op.looked().expect("it looks for something");
         let place = self.stripe(op.file, part.stripe);
         let (target, resource, bound) = (place.target, place.machine.resource(), place.session);
         op.complete = true;
@@ -139,7 +139,7 @@ impl Client {
 
     /// Marks fetched bytes valid.
     fn fetched(&mut self, engine: &mut Engine, thread: u32, op: &mut Op, fetch: &Fetch, bytes: u64) {
-        let part = op.parts[op.at].clone();
+        let part = op.looked().expect("it looks for something");
         if let Some(extent) = Extent::with_length(fetch.extent.start(), bytes.min(fetch.extent.length())) {
             let input = Input::Fetched { operation: part.operation, extent };
             self.step(engine, op.file, part.stripe, input);
@@ -157,7 +157,7 @@ impl Client {
     /// Fills with zeros what the servers left out below the end of the file: no more than that, for what was fetched may have
     /// been forgotten since, and its bytes are still in the pages.
     pub(super) fn zero(&mut self, engine: &mut Engine, thread: u32, op: &mut Op) -> Progress {
-        let part = op.parts[op.at].clone();
+        let part = op.looked().expect("it looks for something");
         let size = op.size.expect("the size was asked for");
         let length = self.files[op.file].layout.stripe_length(super::stripe::to_u32(part.stripe), size);
         for short in std::mem::take(&mut op.short) {
@@ -183,9 +183,10 @@ impl Client {
         if op.pending.is_empty() {
             op.pending.push(0);
             if let Some(found) = found.filter(|_| engine.is_tagged()) {
-                op.runs = self.copied(op, found);
+                let pieces: Vec<Extent> = op.extents.iter().filter_map(|e| e.intersection(found)).collect();
+                op.runs = pieces.into_iter().flat_map(|piece| self.copied(op, piece)).collect();
             }
-            let bytes = found.map_or(0, Extent::length);
+            let bytes = op.extents.iter().filter_map(|e| e.intersection(found?)).map(Extent::length).sum();
             if self.spend_copying(engine, thread, bytes) {
                 return Progress::Wait;
             }

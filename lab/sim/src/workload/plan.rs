@@ -2,7 +2,7 @@
 
 use super::{Next, Thread, Work, Workload};
 use crate::config::Config;
-use crate::history::Call;
+use crate::history::{Call, Comb};
 use ccpfs_types::Extent;
 use std::fmt::Write as _;
 
@@ -220,8 +220,12 @@ impl Plan {
 
 fn call_text(call: &Call) -> String {
     match call {
-        Call::Write { file, extent } => format!("write {file} {} {}", extent.start(), extent.end()),
-        Call::Read { file, extent } => format!("read {file} {} {}", extent.start(), extent.end()),
+        Call::Write { file, extent, comb } => {
+            format!("write {file} {} {}{}", extent.start(), extent.end(), comb_text(*comb))
+        }
+        Call::Read { file, extent, comb } => {
+            format!("read {file} {} {}{}", extent.start(), extent.end(), comb_text(*comb))
+        }
         Call::Append { file, length } => format!("append {file} {length}"),
         Call::Truncate { file, length } => format!("truncate {file} {length}"),
         Call::Size { file } => format!("size {file}"),
@@ -229,13 +233,24 @@ fn call_text(call: &Call) -> String {
     }
 }
 
+fn comb_text(comb: Comb) -> String {
+    if comb == Comb::NONE { String::new() } else { format!(" {} {}", comb.length, comb.stride) }
+}
+
 fn read_call<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Call> {
     let name = words.next()?;
     let file = words.next()?.parse().ok()?;
     let mut number = || words.next()?.parse::<u64>().ok();
     Some(match name {
-        "write" => Call::Write { file, extent: Extent::new(number()?, number()?)? },
-        "read" => Call::Read { file, extent: Extent::new(number()?, number()?)? },
+        "write" | "read" => {
+            let extent = Extent::new(number()?, number()?)?;
+            let comb =
+                number().map_or(Some(Comb::NONE), |length| Some(Comb { length, stride: number()? }))?;
+            match name {
+                "write" => Call::Write { file, extent, comb },
+                _ => Call::Read { file, extent, comb },
+            }
+        }
         "append" => Call::Append { file, length: number()? },
         "truncate" => Call::Truncate { file, length: number()? },
         "size" => Call::Size { file },
@@ -289,8 +304,8 @@ mod tests {
         let thread = Thread { client: 1, thread: 0 };
         let extent = Extent::new(3, 9).unwrap();
         for call in [
-            Call::Write { file: 0, extent },
-            Call::Read { file: 0, extent },
+            Call::Write { file: 0, extent, comb: Comb::NONE },
+            Call::Read { file: 0, extent, comb: Comb { length: 1, stride: 5 } },
             Call::Append { file: 0, length: 4 },
             Call::Truncate { file: 0, length: 0 },
             Call::Size { file: 0 },
