@@ -125,6 +125,7 @@ fn serve(shared: &Shared, client: &Weak<ClientInner>) {
         if ticked.elapsed() >= TICK {
             ticked = Instant::now();
             client.tick();
+            client.trim();
         }
     }
 }

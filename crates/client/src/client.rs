@@ -57,7 +57,7 @@ pub(crate) struct ClientInner {
     pub(crate) nfs: bool,
     /// Files with handles, by their stubs' inodes.
     pub(crate) inodes: Mutex<HashMap<Inode, Arc<FileShared>>>,
-    pool: OnceLock<Pool>,
+    pub(crate) pool: OnceLock<Pool>,
     sessions: Vec<Mutex<Slot>>,
     files: RwLock<HashMap<FileId, Arc<FileShared>>>,
     closed: Mutex<Closed>,
@@ -77,8 +77,8 @@ impl Client {
         let root = &config.namespace;
         let targets = config.targets();
         let target_count = u32::try_from(targets.len()).expect("the configuration limits servers and shards");
-        let directory = Directory::start(root, target_count, config.layout)?;
         let opens = Opens::start(root);
+        let directory = Directory::start(root, target_count, config.layout)?;
         let nfs = crate::sys::is_nfs(root);
         let budget =
             Budget { dirty_bytes_min: config.dirty_bytes_min, dirty_bytes_max: config.dirty_bytes_max };

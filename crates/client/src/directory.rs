@@ -2,16 +2,20 @@
 
 use crate::error::FsError;
 use crate::opened::{Inode, inode_of};
+use crate::opens::HIDDEN;
 use crate::sys::{self, Place};
 use ccpfs_namespace::{STUB_BYTES, Stub, StubError};
 use ccpfs_types::{FileId, Layout};
 use std::ffi::{CStr, CString};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 /// Hidden file with the default layout of new files in its directory and those below.
 pub(crate) const DIRECTORY_LAYOUT: &CStr = c".ccpfs-stripe";
+/// In the hidden directory of the namespace: whether there are such files.
+pub(crate) const LAYOUTS: &str = "layouts";
 /// Directories above one another that are searched for a layout.
 const DEPTH_MAX: usize = 128;
 /// Longest text of a layout, bytes.
@@ -25,6 +29,8 @@ pub(crate) struct Directory {
     root: Inode,
     pub(crate) targets: u32,
     layout: Layout,
+    /// The file that is empty as long as no directory was given a layout; a namespace that was not empty at first has none.
+    layouts: Option<File>,
 }
 
 pub(crate) fn namespace_error(operation: &'static str, path: &Path, source: io::Error) -> FsError {
@@ -87,7 +93,9 @@ impl Directory {
         if found.st_mode & libc::S_IFMT != libc::S_IFDIR {
             return Err(fail(errno(libc::ENOTDIR)));
         }
-        Ok(Directory { root: inode_of(&found), targets, layout })
+        let name = sys::c_path(&root.join(HIDDEN).join(LAYOUTS)).map_err(fail)?;
+        let layouts = sys::open(Place { dir: sys::WORKING_DIRECTORY, name: &name }, libc::O_RDONLY, 0).ok();
+        Ok(Directory { root: inode_of(&found), targets, layout, layouts })
     }
 
     /// Reads the record of an open stub.
@@ -106,6 +114,13 @@ impl Directory {
 
     /// The layout of a new file in a directory: of the nearest directory above that has one, or the configured one.
     pub(crate) fn default_layout(&self, directory: Place<'_>) -> Result<Layout, FsError> {
+        // Nearly always; then nobody need look from directory to directory.
+        let of_none = |layouts: &File| {
+            sys::stat(layouts.as_fd()).is_ok_and(|found| found.st_size == 0 && found.st_nlink > 0)
+        };
+        if self.layouts.as_ref().is_some_and(of_none) {
+            return Ok(self.layout);
+        }
         let mut name = directory.name.to_bytes().to_owned();
         let mut before = None;
         for _ in 0..DEPTH_MAX {
@@ -156,6 +171,13 @@ impl Directory {
         layout.map(Some).ok_or(corrupt)
     }
 
+    /// Says to all clients that there are directories with layouts.
+    fn note_layouts(&self) -> io::Result<()> {
+        let Some(layouts) = &self.layouts else { return Ok(()) };
+        let noted = sys::reopen(layouts.as_fd(), libc::O_WRONLY)?;
+        sys::write_start(noted.as_fd(), b"1\n")
+    }
+
     /// Sets the default layout of new files in a directory.
     pub(crate) fn set_directory_layout(&self, directory: &Path, layout: Layout) -> Result<(), FsError> {
         let path: PathBuf = directory.join(DIRECTORY_LAYOUT.to_str().expect("plain letters"));
@@ -163,6 +185,7 @@ impl Directory {
         let mut random = [0; 8];
         sys::random_bytes(&mut random).map_err(fail)?;
         let temporary = path.with_extension(format!("{:016x}", u64::from_le_bytes(random)));
+        self.note_layouts().map_err(fail)?;
         let text = format!("{} {}\n", layout.stripe_count(), layout.stripe_bytes());
         std::fs::write(&temporary, text).map_err(fail)?;
         std::fs::rename(&temporary, &path).map_err(fail).inspect_err(|_| {

@@ -22,6 +22,7 @@ mod group;
 mod hold;
 mod inventory;
 mod map;
+mod memory;
 mod names;
 mod noncontiguous;
 mod opened;

@@ -7,6 +7,7 @@
 //! writes it. WRITING is taken before RECORD.
 //! *Not here*: what follows from being alone (`remove.rs`, `seal.rs`).
 
+use crate::directory::LAYOUTS;
 use crate::sys::{self, Place};
 use ccpfs_types::FileId;
 use std::collections::BTreeSet;
@@ -15,14 +16,15 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 /// The hidden directory of a namespace.
 pub(crate) const HIDDEN: &str = ".ccpfs";
 const OPENS: &str = "opens";
 const ORPHANS: &str = "orphans";
-/// Files of the registry; the first byte of a file's hash says which.
-const SHELVES: usize = 256;
+/// Files of the registry; the first byte of a file's number says which. A client may come to have two descriptors of each open, so they are
+/// few; the kernel goes through all locks of one of them, so they are not too few.
+const SHELVES: usize = 64;
 
 /// One of the bytes that stand for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +55,9 @@ struct Registry {
 #[derive(Default)]
 struct Shelf {
     state: Mutex<ShelfState>,
-    /// Held while RECORD is: several threads share one description.
-    record: Mutex<()>,
+    /// Where RECORD of a file is taken by a thread of this client: they share one description.
+    records: Mutex<BTreeSet<i64>>,
+    record_freed: Condvar,
 }
 
 #[derive(Default)]
@@ -176,10 +179,11 @@ impl Opens {
         (done == 0).then(|| c_int::from(wanted.l_type) != libc::F_UNLCK)
     }
 
-    /// Takes RECORD, to look (`shared`) or to change; waits for others, who are quick. `None` if there is nothing to take.
+    /// Takes RECORD, to look (`shared`) or to change; waits for others, who are quick, unless they ask servers when a file was written: then
+    /// whoever looks would have to ask them, too. `None` if there is nothing to take.
     pub(crate) fn record(&self, file: FileId, shared: bool) -> Option<RecordTurn<'_>> {
         let (registry, shelf, position) = self.place(file, Byte::Record)?;
-        let turn = shelf.record.lock().expect("no code panics under this lock");
+        let turn = shelf.record_turn(position);
         let trial = shelf.trial(registry, file).ok()?;
         let kind = if shared { libc::F_RDLCK } else { libc::F_WRLCK };
         lock(&trial, libc::F_OFD_SETLKW, kind, position).ok()?;
@@ -237,10 +241,32 @@ impl Drop for Alone {
 pub(crate) struct RecordTurn<'a> {
     // Before the turn: another thread of this client must not find the byte locked by us.
     _alone: Alone,
-    _turn: std::sync::MutexGuard<'a, ()>,
+    _turn: Turn<'a>,
+}
+
+/// The turn of one thread of this client with RECORD of one file.
+struct Turn<'a> {
+    shelf: &'a Shelf,
+    position: i64,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.shelf.records.lock().expect("no code panics under this lock").remove(&self.position);
+        self.shelf.record_freed.notify_all();
+    }
 }
 
 impl Shelf {
+    /// Waits while another thread has RECORD of this file; whoever has it may wait for servers.
+    fn record_turn(&self, position: i64) -> Turn<'_> {
+        let mut taken = self.records.lock().expect("no code panics under this lock");
+        while !taken.insert(position) {
+            taken = self.record_freed.wait(taken).expect("no code panics under this lock");
+        }
+        Turn { shelf: self, position }
+    }
+
     fn mine(&self, registry: &Registry, file: FileId) -> io::Result<Arc<File>> {
         self.description(registry, file, |state| &mut state.mine)
     }
@@ -267,7 +293,7 @@ impl Shelf {
 }
 
 fn shelf_index(file: FileId) -> usize {
-    usize::from(file.0[0])
+    usize::from(file.0[0]) % SHELVES
 }
 
 /// Where the byte of a file is: four bytes for each file, at a place given by 60 other bits of its random number.
@@ -346,6 +372,7 @@ fn make_registry(root: &Path) -> io::Result<Registry> {
     let hidden = root.join(HIDDEN);
     make_shared(&hidden, 0o755)?;
     make_shared(&hidden.join(ORPHANS), 0o777)?;
+    make_layouts(root, &hidden)?;
     let mut random = [0; 8];
     sys::random_bytes(&mut random)?;
     let fresh = hidden.join(format!("{OPENS}.{:016x}", u64::from_le_bytes(random)));
@@ -363,6 +390,21 @@ fn make_registry(root: &Path) -> io::Result<Registry> {
         let _ = std::fs::remove_dir_all(&fresh);
     }
     open_registry(root)
+}
+
+/// Makes the file that says that no directory has a layout, where that is certain: in a namespace without any.
+fn make_layouts(root: &Path, hidden: &Path) -> io::Result<()> {
+    let is_ours = |entry: io::Result<std::fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() == HIDDEN);
+    if !std::fs::read_dir(root)?.all(is_ours) {
+        return Ok(());
+    }
+    let name = sys::c_path(&hidden.join(LAYOUTS))?;
+    let place = Place { dir: sys::WORKING_DIRECTORY, name: &name };
+    match sys::open(place, libc::O_RDWR | libc::O_CREAT | libc::O_EXCL, 0o666) {
+        Ok(layouts) => sys::change_mode(layouts.as_fd(), 0o666),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Makes a directory, whatever the umask is.

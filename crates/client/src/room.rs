@@ -3,6 +3,7 @@
 use crate::client::ClientInner;
 use crate::error::FsError;
 use crate::flush_loop;
+use crate::pages::PAGE_BYTES;
 use crate::reserve::{Reservation, Reservations};
 use crate::stripe::{Outbox, Stripe};
 use ccpfs_cached_stripe::Input;
@@ -11,6 +12,9 @@ use ccpfs_writeback::{Budget, Verdict};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
+
+/// Pages that holds would like to do their reading and writing with.
+const HELD_PAGES_WANTED: u64 = 1024;
 
 /// The accounts of a client's memory.
 pub(crate) struct Room {
@@ -58,17 +62,18 @@ impl ClientInner {
     /// Pages for an operation on `length` bytes of a file, before it takes its locks; waits for other operations if they are all
     /// in use.
     pub(crate) fn reserve(&self, layout: Layout, length: u64) -> Result<Reservation<'_>, FsError> {
-        Ok(self.room.reservations.reserve(layout, length, self.pool()?.page_count()))
+        let pages_max = self.pool()?.page_count(length.div_ceil(PAGE_BYTES));
+        Ok(self.room.reservations.reserve(layout, length, pages_max))
     }
 
     /// Reserves pages for an operation that works piece by piece: at most half of all.
     pub(crate) fn reserve_pages(&self, pages: u64) -> Result<Reservation<'_>, FsError> {
-        Ok(self.room.reservations.reserve_pages(pages, self.pool()?.page_count()))
+        Ok(self.room.reservations.reserve_pages(pages, self.pool()?.page_count(pages)))
     }
 
     /// Sets pages aside for what holds do; for good, and before the first hold takes its locks.
     pub(crate) fn set_aside_for_holds(&self) -> Result<(), FsError> {
-        let pages = self.pool()?.page_count();
+        let pages = self.pool()?.page_count(HELD_PAGES_WANTED);
         self.room.held_pages.get_or_init(|| self.room.reservations.set_aside(pages));
         Ok(())
     }
@@ -199,6 +204,15 @@ impl ClientInner {
             trial.clear();
             fits
         })
+    }
+
+    /// Gives memory back that the node has none left of: what is cached and clean is forgotten.
+    pub(crate) fn trim(&self) {
+        let Some(pool) = self.pool.get() else { return };
+        if crate::memory::left_bytes() == 0 {
+            self.reclaim(usize::MAX);
+            pool.trim();
+        }
     }
 
     fn reclaim(&self, pages: usize) {

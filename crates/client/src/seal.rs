@@ -19,14 +19,6 @@ const ATTEMPTS: u32 = 8;
 /// Blocks that a stub counts in, bytes.
 const BLOCK_BYTES: u64 = 4096;
 
-/// What a client found that made the record say that it may write.
-struct Opening {
-    /// What the record had said.
-    state: StubState,
-    /// The stub says of all writes before this when they were.
-    known_ns: i64,
-}
-
 impl ClientInner {
     /// This client may write from here on: the registry and the record say so.
     pub(crate) fn begin_writing(&self, shared: &FileShared, opened: &mut Opened) -> io::Result<()> {
@@ -53,17 +45,18 @@ impl ClientInner {
             && record.state.opened_for_writing(watched).is_some()
         {
             let writer = opened.writer()?;
-            // Before anybody can have to wait for us.
-            let written_ns = match record.state {
-                StubState::Sealed(_) => None,
-                StubState::Unsealed { .. } | StubState::Unwatched => self.last_write_of_all(shared),
-            };
-            let found = self.write_opened(shared, watched, &writer, written_ns)?;
-            if let Some(Opening { state, known_ns }) = found {
-                match state {
+            let _turn = self.opens.record(shared.stub.file, false);
+            // Another client may have been faster.
+            if let Some(record) = crate::directory::record(writer.as_fd())?
+                && let Some(state) = record.state.opened_for_writing(watched)
+            {
+                let changed_ns = sys::changed_ns(&sys::stat(writer.as_fd())?);
+                write_record(&writer, record.with(state), None)?;
+                match record.state {
                     StubState::Sealed(contents) => opened.before = Some(contents).filter(|_| watched),
                     StubState::Unsealed { .. } | StubState::Unwatched => {
-                        self.keep_time_of_writes(shared, &writer, known_ns);
+                        // In this turn: whoever looked at the file before it is done would see its time go back.
+                        self.keep_time_of_writes(shared, &writer, changed_ns);
                     }
                 }
             }
@@ -72,55 +65,29 @@ impl ClientInner {
         Ok(())
     }
 
-    /// Writes the record of a file that this client may write from here on, and the time of the last write (`written_ns`), if that came
-    /// after what had changed the stub before. `None` if another client was faster and nothing is left to say.
-    fn write_opened(
-        &self,
-        shared: &FileShared,
-        watched: bool,
-        writer: &Arc<File>,
-        written_ns: Option<i64>,
-    ) -> io::Result<Option<Opening>> {
-        let _turn = self.opens.record(shared.stub.file, false);
-        let Some(record) = crate::directory::record(writer.as_fd())? else { return Ok(None) };
-        let Some(state) = record.state.opened_for_writing(watched) else { return Ok(None) };
-        let changed_ns = sys::changed_ns(&sys::stat(writer.as_fd())?);
-        write_record(writer, record.with(state), written_ns)?;
-        let known_ns = written_ns.map_or(changed_ns, |written_ns| written_ns.max(changed_ns));
-        Ok(Some(Opening { state: record.state, known_ns }))
-    }
-
-    /// When the file was written last, by whomever; `None` if that cannot be asked.
-    fn last_write_of_all(&self, shared: &FileShared) -> Option<i64> {
-        let asked = shared.attributes(self);
-        let asked =
-            asked.inspect_err(|error| tracing::debug!(%error, "who writes a file cannot be asked when"));
-        asked.ok().map(|data| data.modified_ns)
-    }
-
     /// After the record of a file was written that others may be writing: the stub is younger than their writes by that alone. Puts the
-    /// time of the last one into it, if that came after what the stub had said before (`known_ns`). Who has RECORD asks nobody: all who
-    /// look at the file wait for it.
-    fn keep_time_of_writes(&self, shared: &FileShared, stub: &File, mut known_ns: i64) {
+    /// time of the last one into it, if that came after what had changed the stub before (`before_ns`).
+    fn keep_time_of_writes(&self, shared: &FileShared, stub: &File, mut before_ns: i64) {
         for _ in 0..ATTEMPTS {
             let Ok(found) = sys::stat(stub.as_fd()) else { return };
             let changed_ns = sys::changed_ns(&found);
             // Later writes are younger than the stub of themselves.
             crate::times::let_pass(changed_ns);
-            let Some(written_ns) = self.last_write_of_all(shared) else { return };
-            if written_ns <= known_ns || written_ns > changed_ns {
-                return;
-            }
-            let _turn = self.opens.record(shared.stub.file, false);
-            // Whatever has changed the stub meanwhile has settled this itself, or set a time that is to stay.
-            if !sys::stat(stub.as_fd()).is_ok_and(|now| sys::changed_ns(&now) == changed_ns) {
+            let written_ns = match shared.attributes(self) {
+                Ok(data) => data.modified_ns,
+                Err(error) => {
+                    tracing::debug!(%error, "who writes a file cannot be asked when");
+                    return;
+                }
+            };
+            if written_ns <= before_ns || written_ns > changed_ns {
                 return;
             }
             // In somebody else's file, the time of this change stays.
             if sys::set_times(stub.as_fd(), &[omit(), crate::times::timespec(written_ns)]).is_err() {
                 return;
             }
-            known_ns = written_ns;
+            before_ns = written_ns;
         }
     }
 

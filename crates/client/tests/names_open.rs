@@ -413,3 +413,34 @@ fn without_a_registry_files_go_with_their_names() {
     file.write_at(b"data", 0).unwrap();
     assert_eq!(late.stat(&world.path("g"), true).unwrap().st_size, 4);
 }
+
+#[test]
+fn a_layout_that_one_client_sets_counts_for_clients_that_are_there_already_and_below_all_directories() {
+    let world = World::without_server();
+    let (one, two) = (world.client(), world.client());
+    let default = two.layout(&world.path("")).unwrap();
+    std::fs::create_dir_all(world.path("d/e/f")).unwrap();
+    let made = |client: &Client, name: &str| {
+        create(client, &world.path(name)).close().unwrap();
+        client.layout(&world.path(name)).unwrap()
+    };
+    assert_eq!(made(&two, "d/e/f/before"), default);
+    one.set_directory_layout(&world.path("d"), Layout::new(3, 1 << 20).unwrap()).unwrap();
+    for client in [&one, &two, &world.client()] {
+        std::fs::remove_file(world.path("d/e/f/after")).unwrap_or_default();
+        assert_eq!(made(client, "d/e/f/after"), Layout::new(3, 1 << 20).unwrap());
+        std::fs::remove_file(world.path("beside")).unwrap_or_default();
+        assert_eq!(made(client, "beside"), default);
+    }
+}
+
+#[test]
+fn layouts_of_a_namespace_that_was_there_before_its_registry_count() {
+    let world = World::without_server();
+    std::fs::create_dir(world.path("d")).unwrap();
+    std::fs::write(world.path("d/.ccpfs-stripe"), "4 65536\n").unwrap();
+    let client = world.client();
+    assert!(!world.path(".ccpfs/layouts").exists());
+    create(&client, &world.path("d/f")).close().unwrap();
+    assert_eq!(client.layout(&world.path("d/f")).unwrap(), Layout::new(4, 65_536).unwrap());
+}

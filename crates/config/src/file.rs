@@ -44,7 +44,9 @@ section! {
         dirty_min: Bytes,
         /// Dirty data at which writers wait for flushes. Default 4 GiB (paper IV-C1). At most `cache`.
         dirty_max: Bytes,
-        /// The page pool. Default 4 GiB: address space, which costs memory only as far as it was used. 1 MiB to 1 TiB.
+        /// The page pool at most. Default 4 GiB: address space, which costs memory only as far as it was used. The pool grows with
+        /// its use, and beyond 16 MiB (or `prefault`) only while an eighth of the memory of the node, and of the control group,
+        /// is left. 1 MiB to 1 TiB.
         cache: Bytes,
         /// Bytes of the pool touched when the client starts. Default 0. First writes into touched memory are two to
         /// three times as fast; it costs that much memory from the start. At most `cache`.
