@@ -110,7 +110,7 @@ pub(crate) fn run(arguments: &LadviseArguments) -> Result<(), Failure> {
     let mut failed = 0;
     for path in &arguments.files {
         match advise(&client, path, extent, arguments) {
-            Ok(said) => say(format!("{}: {said}\n", path.display())),
+            Ok(said) => say(format!("{}: {said}", path.display())),
             Err(failure) => {
                 eprintln!("ccpfs: {}: {failure}", path.display());
                 failed += 1;
