@@ -75,3 +75,88 @@ impl Region {
         self.without(taken).filter(Region::is_lockable)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Section, UNBOUNDED};
+    use alloc::vec::Vec;
+
+    fn extent(start: u64, end: u64) -> Extent {
+        Extent::new(start, end).unwrap()
+    }
+
+    fn section(offset: u64, length: u64, stride: u64, count: u64) -> Region {
+        Section::new(offset, length, &[(stride, count)]).unwrap().into()
+    }
+
+    #[test]
+    fn whoever_asks_has_the_same_answer() {
+        let mine = section(0, 10, 40, UNBOUNDED);
+        for (other, first) in [
+            (section(10, 30, 40, UNBOUNDED), None),
+            (section(5, 10, 40, 7), Some(5)),
+            (section(15, 10, 35, 7), Some(85)),
+            (extent(10, 40).into(), None),
+            (extent(35, 90).into(), Some(40)),
+        ] {
+            assert_eq!(mine.first_in_the_way(&other), first, "{other}");
+            assert_eq!(other.first_in_the_way(&mine), first, "{other}");
+            assert_eq!(mine.may_overlap(&other), first.is_some());
+        }
+    }
+
+    #[test]
+    fn what_is_too_hard_to_compare_is_in_the_way() {
+        // Pieces at even places, and pieces at odd ones, of strides that have only two in common.
+        let levels = |strides: [u64; 4]| strides.map(|stride| (stride, 97));
+        let (mut a, mut b) = (Vec::new(), Vec::new());
+        let (mut wide, mut other) = (2 * 101, 2 * 103);
+        for _ in 0..4 {
+            a.push(wide);
+            b.push(other);
+            (wide, other) = (wide * 97 + 2 * 89, other * 97 + 2 * 83);
+        }
+        let of = |offset, strides: &[u64]| {
+            let strides: [u64; 4] = strides.try_into().unwrap();
+            Region::from(Section::new(offset, 40, &levels(strides)).unwrap())
+        };
+        let (a, b) = (of(0, &a), of(41, &b));
+        let common = a.bounds().intersection(b.bounds()).unwrap().start();
+        if a.first_common_within(&b, STEPS_MAX).is_err() {
+            assert_eq!((a.first_in_the_way(&b), b.first_in_the_way(&a)), (Some(common), Some(common)));
+        } else {
+            assert_eq!(a.first_in_the_way(&b), a.first_common(&b));
+        }
+    }
+
+    #[test]
+    fn extents_are_joined_by_their_bounds_and_others_only_if_one_holds_the_other() {
+        let (near, far): (Region, Region) = (extent(0, 10).into(), extent(20, 30).into());
+        assert_eq!(near.joined(&far), Some(extent(0, 30).into()));
+        let all = section(0, 10, 20, UNBOUNDED);
+        assert_eq!(all.joined(&far), Some(all.clone()));
+        assert_eq!(section(20, 10, 40, 3).joined(&all), Some(all.clone()));
+        assert_eq!(all.joined(&extent(25, 35).into()), None);
+        assert_eq!(all.joined(&Region::WHOLE), Some(Region::WHOLE));
+    }
+
+    #[test]
+    fn extents_are_rounded_and_sections_are_not() {
+        assert_eq!(Region::from(extent(5, 4097)).aligned(4096), extent(0, 8192).into());
+        let all = section(5, 10, 20, 3);
+        assert_eq!(all.aligned(4096), all);
+    }
+
+    #[test]
+    fn a_region_that_would_fall_into_too_many_sections_is_given_up_as_a_whole() {
+        let all = section(0, 10, 20, UNBOUNDED);
+        assert_eq!(all.kept_without(extent(45, 1000)).unwrap().bounds(), Extent::to_eof(0));
+        assert_eq!(all.kept_without(Extent::WHOLE), None);
+        let list =
+            |count| Region::from_extents((0..count).map(|at| extent(at * at * 8, at * at * 8 + 4)).collect());
+        let most = list(SECTIONS_MAX as u64).unwrap();
+        assert!(most.is_lockable() && !list(1 + SECTIONS_MAX as u64).unwrap().is_lockable());
+        assert_eq!(most.kept_without(extent(9, 10)), None, "one extent would become two");
+    }
+}

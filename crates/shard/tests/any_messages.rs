@@ -2,12 +2,14 @@
 //! clients say, the shard stands, lets go of all data, and is empty in the end.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use ccpfs_region::Region;
+use ccpfs_region::{Region, Section, UNBOUNDED};
 use ccpfs_shard::{
     BulkRef, Effect, Input, Measure, OPERATIONS_MAX, Settings, Shard, TaskId, TaskResult, Work, bulk_bytes,
 };
 use ccpfs_types::limits::{BULK_BYTES_MAX, LIST_STRIPES_MAX};
-use ccpfs_types::{ClientId, Extent, FileId, LockId, LockMode, Policy, RequestId, ResourceId, Sn, Terms};
+use ccpfs_types::{
+    ClientId, Extent, FileId, GroupId, LockId, LockMode, Part, Policy, RequestId, ResourceId, Sn, Terms,
+};
 use ccpfs_wire::{Channel, LockRef, Message, WritePiece};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,6 +42,34 @@ impl Random {
         Extent::new(a.min(b), a.max(b)).unwrap_or(Extent::WHOLE)
     }
 
+    /// An extent, a list, or sections.
+    fn region(&mut self) -> Region {
+        let extent = Region::from(self.extent());
+        match self.below(4) {
+            0 => {
+                let extents = (0..=self.below(5)).map(|_| self.extent()).collect();
+                Region::from_extents(extents).unwrap_or(extent)
+            }
+            1 => {
+                let mut sections = Vec::new();
+                for _ in 0..=self.below(3) {
+                    let (offset, length) = (self.below(60), 1 + self.below(9));
+                    let stride = length + 1 + self.below(30);
+                    let inner = (stride, if self.below(4) == 0 { UNBOUNDED } else { 1 + self.below(5) });
+                    let outer = (stride * 5 + self.below(50), 1 + self.below(3));
+                    sections.extend(Section::new(offset, length, &[inner, outer]).ok());
+                }
+                Region::from_sections(sections).unwrap_or(extent)
+            }
+            _ => extent,
+        }
+    }
+
+    fn terms(&mut self) -> Terms {
+        let part = self.pick(&[Part::Only, Part::Only, Part::Only, Part::First, Part::Next]);
+        Terms { try_only: self.below(5) == 0, part, group: GroupId(self.below(12).saturating_sub(9)) }
+    }
+
     fn resource(&mut self) -> ResourceId {
         ResourceId { file: FileId([9; 16]), stripe: u32::try_from(self.below(3)).unwrap() }
     }
@@ -64,12 +94,13 @@ impl Random {
         let (lock, mode) = (LockId(self.below(60)), self.pick(&LockMode::ALL));
         let (channel, message) = match self.below(600) {
             0..150 => {
-                let (required, desired) = (Region::from(self.extent()), Region::from(self.extent()));
-                let terms = Terms { try_only: self.below(5) == 0, ..Terms::WAIT };
+                let (required, desired) = (self.region(), self.region());
+                let terms = self.terms();
                 let enqueue = Message::Enqueue { request, resource, mode, required, desired, terms };
                 (Channel::Control, enqueue)
             }
-            150..200 => (Channel::Callback, Message::RevokeAck { resource, lock, mode }),
+            150..185 => (Channel::Callback, Message::RevokeAck { resource, lock, mode }),
+            185..200 => (Channel::Callback, Message::Narrow { resource, lock, taken: self.extent() }),
             200..230 => (Channel::Callback, Message::Convert { resource, lock, mode }),
             230..290 => (Channel::Callback, Message::Release { locks: self.locks() }),
             290..320 => {
