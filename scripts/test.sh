@@ -90,8 +90,8 @@ semantics() {
         cargo test --quiet -p ccpfs-semantics --no-fail-fast
 }
 
-step "packages" scripts/install-packages.sh gcc libc6-dev make pkg-config procps python3 fio mpich gfortran libhdf5-mpich-dev \
-    hdf5-tools git sqlite3 stress-ng tar fuse3 util-linux
+step "packages" scripts/install-packages.sh gcc libc6-dev make pkg-config procps python3 fio mpich gfortran openmpi-bin libopenmpi-dev libpnetcdf-dev \
+    libhdf5-mpich-dev hdf5-tools git sqlite3 stress-ng tar fuse3 util-linux
 step "format" cargo fmt --all --check
 step "scripts" shell_syntax
 step "layers" cargo xtask layers

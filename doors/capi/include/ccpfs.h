@@ -133,6 +133,53 @@ ssize_t ccpfs_write_atomic(int handle, const struct ccpfs_part *parts, size_t pa
 int ccpfs_lock_style(int handle, const char *kind, const char *protocol);
 
 /*
+ * An advice to take a lock ahead of time: on the bytes from start up to, not including, end. (Lustre's lla_end is inclusive in practice: who
+ * ports a call of llapi_ladvise adds 1.) result: CCPFS_ADVICE_SENT (asked for, granted if nobody else has a lock in the way),
+ * _DIFFERENT (this client has a lock that covers more), _SAME (it has this one), or a negative errno.
+ */
+struct ccpfs_advice {
+    uint64_t start;
+    uint64_t end;
+    int result;
+};
+#define CCPFS_ADVICE_SENT 0
+#define CCPFS_ADVICE_DIFFERENT 1
+#define CCPFS_ADVICE_SAME 2
+
+/*
+ * Asks for locks, for writing if write is not 0, else for reading, in the background: waits for nobody, and nobody is asked to give
+ * anything up. 1 to 1024 advices. Returns 0 and sets the results.
+ *
+ * EBADF; EINVAL: an empty extent, or a count out of range.
+ */
+int ccpfs_lockahead(int handle, struct ccpfs_advice *advices, size_t advice_count, int write);
+
+/*
+ * Whether locks of this handle's operations may cover more than they need, where nobody else has any. They may, unless expand is 0 here.
+ *
+ * EBADF.
+ */
+int ccpfs_lock_expansion(int handle, int expand);
+
+/*
+ * Brings bytes into the cache that will be read soon; writes back and forgets bytes that will not be needed soon.
+ *
+ * EBADF, EINVAL (negative), and as ccpfs_pread and ccpfs_flush.
+ */
+int ccpfs_will_read(int handle, off_t start, off_t length);
+int ccpfs_dont_need(int handle, off_t start, off_t length);
+
+/*
+ * Group locks: between lock and unlock, all who have the same group (not 0) read and write the file without any other lock, and nobody else
+ * can. Among the members nothing is atomic, and what one writes others may not see before all have left the group; bytes that only one
+ * member touches are safe. Unlocking flushes. Others wait, without end.
+ *
+ * EBADF; EINVAL: 0, or the handle has a group lock (unlock: has no such one); EBUSY: this process is in another group of the file; and as ccpfs_flush.
+ */
+int ccpfs_group_lock(int handle, uint64_t group);
+int ccpfs_group_unlock(int handle, uint64_t group);
+
+/*
  * Sends what was written to the servers: it survives the end of this process.
  *
  * EBADF; EIO, ENOSPC and others: this or earlier data could not be stored.

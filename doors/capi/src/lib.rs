@@ -5,6 +5,7 @@
 //! *Invariants*: no panic crosses into C (it becomes `EIO`).
 //! *Not here*: decisions; descriptors of the kernel (that is the interposer).
 
+mod advice;
 mod calls;
 mod handles;
 mod parts;

@@ -20,7 +20,12 @@ fn functions(text: &str, before: &str) -> BTreeSet<String> {
 #[test]
 fn the_header_declares_exactly_what_the_library_exports() {
     let declared = functions(include_str!("../include/ccpfs.h"), "");
-    let sources = concat!(include_str!("calls.rs"), include_str!("parts.rs"), include_str!("places.rs"));
+    let sources = concat!(
+        include_str!("advice.rs"),
+        include_str!("calls.rs"),
+        include_str!("parts.rs"),
+        include_str!("places.rs")
+    );
     let exported = functions(sources, "extern \"C\" fn ");
     assert!(declared.len() > 20);
     assert_eq!(declared, exported);

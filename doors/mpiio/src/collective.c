@@ -104,7 +104,8 @@ static int is_worth_exchanging(const struct file *file, int is_write, struct par
     if (bytes == 0 || !is_monotone || how == 0)
         return 0;
     int64_t alone = is_write ? WRITE_PIECE_BYTES_ALONE : READ_PIECE_BYTES_ALONE;
-    return how == 1 || (is_interleaved && bytes / pieces < alone);
+    /* Locks ahead are for aggregators: who asks for them wants some. */
+    return how == 1 || (is_write && locks_ahead(file)) || (is_interleaved && bytes / pieces < alone);
 }
 
 static int64_t rounded_up(int64_t value, int64_t multiple)
@@ -112,7 +113,7 @@ static int64_t rounded_up(int64_t value, int64_t multiple)
     return (value + multiple - 1) / multiple * multiple;
 }
 
-static void make_plan(const struct file *file, int64_t least, int64_t most, struct plan *plan)
+static void make_plan(const struct file *file, int is_write, int64_t least, int64_t most, struct plan *plan)
 {
     int64_t buffer = file->hints.cb_buffer_bytes;
     int64_t unit = file->hints.stripe_bytes;
@@ -120,7 +121,7 @@ static void make_plan(const struct file *file, int64_t least, int64_t most, stru
     plan->aggregators = file->hints.cb_nodes;
     if (buffer > UNIT_BYTES_MAX)
         buffer = UNIT_BYTES_MAX;
-    if (file->hints.stripe_count == 1) {
+    if (file->hints.stripe_count == 1 && !(is_write && locks_ahead(file))) {
         /* One lock for all of the file: each aggregator gets as much of it in one piece as it can. */
         int64_t share = rounded_up((most - least + plan->aggregators - 1) / plan->aggregators, UNIT_ALIGNMENT);
         unit = share < buffer ? share : buffer;
@@ -459,6 +460,9 @@ static int aggregate(struct exchange *exchange, int64_t first_unit, int64_t *end
     if (transfer->is_write)
         scatter_messages(exchange, first_unit, 1);
     tally_of(transfer->file, transfer->is_write)->assemble += now() - begun;
+    if (transfer->is_write && locks_ahead(transfer->file))
+        for (size_t i = 0; i < count; i++)
+            lock_ahead(transfer->file, (int64_t)parts[i].offset, exchange->plan.unit_bytes, exchange->plan.aggregators);
     if (count > 0)
         code = parts_call(transfer->file, transfer->is_write, 0, parts, count, &got);
     for (size_t i = 0; i < count && code == MPI_SUCCESS; i++) {
@@ -647,6 +651,6 @@ int transfer_together(struct transfer *transfer, int64_t *done)
     free(parts);
     if (!is_worth)
         return transfer->memory.bytes > 0 ? transfer_alone(transfer, done) : MPI_SUCCESS;
-    make_plan(file, least, most, &plan);
+    make_plan(file, transfer->is_write, least, most, &plan);
     return exchange_all(transfer, &plan, done);
 }

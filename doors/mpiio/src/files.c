@@ -172,7 +172,14 @@ static int open_all(struct file *file, MPI_Info info)
         if (code == MPI_SUCCESS && file->rank == 0)
             code = pointer_set(file, file->position);
     }
+    if (code == MPI_SUCCESS)
+        code = locks_set_style(file);
+    file->group = (uint64_t)opening.mark | 1;
+    if (file->hints.write_lock_mode == 1)
+        hint_set(file->strings, "romio_visibility_immediate", "false");
     code = agreed(file, code);
+    if (code == MPI_SUCCESS)
+        code = agreed(file, group_join(file));
     if (code != MPI_SUCCESS && file->handle >= 0)
         ccpfs->close(file->handle);
     return code;
@@ -217,6 +224,8 @@ EXPORTED int MPI_File_open(MPI_Comm comm, const char *name, int amode, MPI_Info 
     if (least[0] == 0 && least[1] == 0 && !is_demanded)
         return NEXT(MPI_File_open)(comm, (char *)name, amode, info, handle);
     *handle = MPI_FILE_NULL;
+    if (least[0] < 0)
+        return fail(NULL, MPI_ERR_IO, "MPI_File_open");
     if (least[0] == 0) {
         fprintf(stderr, "ccpfs-mpiio: %s is not on ccPFS%s\n", path, least[1] ? " for all ranks" : "");
         return fail(NULL, MPI_ERR_BAD_FILE, "MPI_File_open");
@@ -253,6 +262,7 @@ EXPORTED int MPI_File_close(MPI_File *handle)
     if (file->split)
         return fail(file, MPI_ERR_OTHER, "MPI_File_close");
     statistics_report(file);
+    code = group_leave(file);
     if (library()->close(file->handle) < 0)
         code = class_of(errno);
     /* Nobody uses the file, or its shared pointer, any more when all have come here. */
@@ -276,8 +286,11 @@ EXPORTED int MPI_File_delete(const char *name, MPI_Info info)
     int is_demanded;
     const char *path = name ? without_prefix(name, &is_demanded) : NULL;
 
-    if (!path || !is_ccpfs_path(path))
+    int is_ours = path ? is_ccpfs_path(path) : 0;
+    if (is_ours == 0)
         return NEXT(MPI_File_delete)((char *)name, info);
+    if (is_ours < 0)
+        return fail(NULL, MPI_ERR_IO, "MPI_File_delete");
     return fail(NULL, library()->unlink(path) < 0 ? class_of(errno) : MPI_SUCCESS, "MPI_File_delete");
 }
 
@@ -297,7 +310,13 @@ static int resize(struct file *file, MPI_Offset size, int only_grow, const char 
         code = MPI_ERR_ARG;
     if (code == MPI_SUCCESS && file->split)
         code = MPI_ERR_OTHER;
-    /* What the ranks have written before is in the file. */
+    /*
+     * What the ranks have written before is in the file. A cut by one member of a group might, as any two writes of members, win over what others
+     * write later: it is made outside of the group.
+     */
+    int is_member = file->is_member;
+    if (code == MPI_SUCCESS)
+        code = group_leave(file);
     code = agreed(file, code);
     if (code != MPI_SUCCESS)
         return fail(file, code, function);
@@ -307,6 +326,10 @@ static int resize(struct file *file, MPI_Offset size, int only_grow, const char 
             code = class_of(errno);
     }
     PMPI_Bcast(&code, 1, MPI_INT, 0, file->comm);
+    if (is_member) {
+        int joined = agreed(file, group_join(file));
+        code = code == MPI_SUCCESS ? joined : code;
+    }
     return fail(file, code, function);
 }
 
@@ -360,13 +383,16 @@ EXPORTED int MPI_File_set_info(MPI_File handle, MPI_Info info)
         return NEXT(MPI_File_set_info)(handle, info);
     hints_take(file->strings, info, NULL);
     hints_read(file->strings, &hints);
-    /* The layout of an open file does not change; what all must agree on is what rank 0 says. */
+    /* The lock mode of an open file does not change, nor does its layout; what all must agree on is what rank 0 says. */
     hints.stripe_count = file->hints.stripe_count;
     hints.stripe_bytes = file->hints.stripe_bytes;
+    hints.write_lock_mode = file->hints.write_lock_mode;
+    hints.lock_ahead_write = file->hints.lock_ahead_write;
+    hints.lock_ahead_extents = file->hints.lock_ahead_extents;
     PMPI_Bcast(&hints, (int)sizeof hints, MPI_BYTE, 0, file->comm);
     file->hints = hints;
     choose_aggregators(file, &file->hints);
-    return MPI_SUCCESS;
+    return fail(file, agreed(file, locks_set_style(file)), "MPI_File_set_info");
 }
 
 EXPORTED int MPI_File_get_info(MPI_File handle, MPI_Info *info)
@@ -385,8 +411,12 @@ EXPORTED int MPI_File_set_atomicity(MPI_File handle, int flag)
     PMPI_Allreduce(mine, least, 2, MPI_INT, MPI_MIN, file->comm);
     if (least[0] != -least[1])
         return fail(file, MPI_ERR_NOT_SAME, "MPI_File_set_atomicity");
+    /* Members of a group have no atomic accesses: in atomic mode there is no group. */
+    int code = agreed(file, flag ? group_leave(file) : MPI_SUCCESS);
     file->is_atomic = flag != 0;
-    return MPI_SUCCESS;
+    if (!flag && code == MPI_SUCCESS)
+        code = agreed(file, group_join(file));
+    return fail(file, code, "MPI_File_set_atomicity");
 }
 
 EXPORTED int MPI_File_get_atomicity(MPI_File handle, int *flag)
@@ -406,13 +436,22 @@ EXPORTED int MPI_File_sync(MPI_File handle)
 
     if (!file)
         return NEXT(MPI_File_sync)(handle);
-    code = may_write(file);
-    if (code == MPI_SUCCESS && library()->fsync(file->handle) < 0)
-        code = class_of(errno);
     /* A file that is only read has nothing to store, which is no error. */
-    if (code == MPI_ERR_READ_ONLY)
-        code = MPI_SUCCESS;
-    return fail(file, agreed(file, code), "MPI_File_sync");
+    code = MPI_SUCCESS;
+    if (may_write(file) == MPI_SUCCESS && library()->fsync(file->handle) < 0)
+        code = class_of(errno);
+    /* Members of a group see what the others have written when all have left it. */
+    int is_member = file->is_member;
+    if (is_member) {
+        int left = group_leave(file);
+        code = code == MPI_SUCCESS ? left : code;
+    }
+    code = agreed(file, code);
+    if (is_member) {
+        int joined = agreed(file, group_join(file));
+        code = code == MPI_SUCCESS ? joined : code;
+    }
+    return fail(file, code, "MPI_File_sync");
 }
 
 ALSO_PROFILING(MPI_File_open)

@@ -61,6 +61,8 @@ static const struct known KNOWN[] = {
     {"romio_lustre_cb_lock_ahead_read", "0"},
     {"romio_lustre_cb_lock_ahead_num_extents", "500"},
     {"romio_lustre_cb_lock_ahead_flags", "0"},
+    {"ccpfs_lock_kind", ""},
+    {"ccpfs_lock_protocol", ""},
     {"cray_cb_write_lock_mode", "0"},
     {"cray_cb_nodes_multiplier", "1"},
 };

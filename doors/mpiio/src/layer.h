@@ -49,6 +49,13 @@ struct ccpfs_part {
     size_t length;
 };
 
+/* A lock to be asked for; the same as in ccpfs.h. */
+struct ccpfs_advice {
+    uint64_t start;
+    uint64_t end;
+    int result;
+};
+
 /* Functions of libccpfs.so; ccpfs.h says what they do. */
 struct library {
     int (*is_path)(const char *path);
@@ -59,6 +66,11 @@ struct library {
     ssize_t (*read_parts)(int handle, const struct ccpfs_part *parts, size_t count);
     ssize_t (*write_atomic)(int handle, const struct ccpfs_part *parts, size_t count);
     ssize_t (*read_atomic)(int handle, const struct ccpfs_part *parts, size_t count);
+    int (*lock_style)(int handle, const char *kind, const char *protocol);
+    int (*lockahead)(int handle, struct ccpfs_advice *advices, size_t count, int write);
+    int (*lock_expansion)(int handle, int expand);
+    int (*group_lock)(int handle, uint64_t group);
+    int (*group_unlock)(int handle, uint64_t group);
     int (*layout)(int handle, uint32_t *stripe_count, uint64_t *stripe_bytes);
     int (*allocate)(int handle, off_t offset, off_t length);
     int (*fsync)(int handle);
@@ -71,7 +83,10 @@ struct library {
 
 /* The library, or NULL if it cannot be loaded (said once on the standard error). */
 const struct library *library(void);
-/* Whether a path leads to a file of ccPFS, or would if it were created. Loads nothing when CCPFS_CONFIG is not set. */
+/*
+ * Whether a path leads to a file of ccPFS, or would if it were created: 1 or 0, or -1 if ccPFS is configured and cannot be used; then nobody
+ * can tell, and MPI itself would write into what is there in place of the file. Loads nothing when CCPFS_CONFIG is not set.
+ */
 int is_ccpfs_path(const char *path);
 
 /* Functions of the C library itself, whatever is loaded in front of it. */
@@ -178,6 +193,7 @@ struct tally {
     int64_t independent_calls, collective_calls, two_phase_calls;
     int64_t system_calls, stripe_sized_calls, bytes;
     int64_t gaps, gap_bytes, last_end;
+    int64_t ahead_extents, ahead_hits, ahead_misses;
     int64_t aggregators_one, aggregators_half, aggregators_most, aggregators_all;
     /* Seconds. */
     double total, wait, exchange, assemble, device;
@@ -212,6 +228,12 @@ struct file {
     /* The shared file pointer: a file beside this one. */
     char *pointer_path;
     int pointer_descriptor;
+
+    /* The group of group locks, and whether this rank is in it. */
+    uint64_t group;
+    int is_member;
+    /* What this rank has asked locks for ahead of time, as an aggregator. */
+    int64_t ahead_start, ahead_end;
 
     /* A split collective operation under way: which, and its answer. */
     const char *split;
@@ -267,6 +289,15 @@ int transfer_alone(struct transfer *transfer, int64_t *done);
 int parts_call(struct file *file, int is_write, int is_atomic, const struct ccpfs_part *parts, size_t count, int64_t *done);
 /* Does it together with all other ranks; collective.c. */
 int transfer_together(struct transfer *transfer, int64_t *done);
+
+/* ---- locks.c ---- */
+
+int locks_ahead(const struct file *file);
+void lock_ahead(struct file *file, int64_t offset, int64_t unit_bytes, int64_t aggregators);
+int locks_set_style(struct file *file);
+/* All ranks of a file together. Return an MPI error class. */
+int group_join(struct file *file);
+int group_leave(struct file *file);
 
 /* ---- pointer.c: the shared file pointer ---- */
 

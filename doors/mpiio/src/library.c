@@ -71,6 +71,11 @@ static void load(void)
     TAKE(read_parts, "ccpfs_read_parts");
     TAKE(write_atomic, "ccpfs_write_atomic");
     TAKE(read_atomic, "ccpfs_read_atomic");
+    TAKE(lock_style, "ccpfs_lock_style");
+    TAKE(lockahead, "ccpfs_lockahead");
+    TAKE(lock_expansion, "ccpfs_lock_expansion");
+    TAKE(group_lock, "ccpfs_group_lock");
+    TAKE(group_unlock, "ccpfs_group_unlock");
     TAKE(layout, "ccpfs_layout");
     TAKE(allocate, "ccpfs_allocate");
     TAKE(fsync, "ccpfs_fsync");
@@ -99,14 +104,12 @@ int is_ccpfs_path(const char *path)
     if (!config || !*config || !path)
         return 0;
     ccpfs = library();
-    if (!ccpfs)
-        return 0;
-    answer = ccpfs->is_path(path);
+    answer = ccpfs ? ccpfs->is_path(path) : -1;
     if (answer < 0 && !has_told) {
         has_told = 1;
-        fprintf(stderr, "ccpfs-mpiio: %s; files are left to MPI\n", ccpfs->error_message());
+        fprintf(stderr, "ccpfs-mpiio: ccPFS cannot be used: %s\n", ccpfs ? ccpfs->error_message() : "its library is missing");
     }
-    return answer > 0;
+    return answer;
 }
 
 void *next_symbol(const char *name)

@@ -50,12 +50,13 @@ static const char *base_name(const char *path)
 /* Sums over all ranks, at rank 0. */
 static void sum(struct file *file, const struct tally *own, struct tally *all, int64_t *callers)
 {
-    int64_t mine[13] = {own->independent_calls, own->collective_calls, own->two_phase_calls, own->system_calls,
+    int64_t mine[16] = {own->independent_calls, own->collective_calls, own->two_phase_calls, own->system_calls,
                         own->stripe_sized_calls, own->bytes, own->gaps, own->gap_bytes, own->independent_calls > 0,
-                        own->aggregators_one, own->aggregators_half, own->aggregators_most, own->aggregators_all};
-    int64_t total[13] = {0};
+                        own->aggregators_one, own->aggregators_half, own->aggregators_most, own->aggregators_all,
+                        own->ahead_extents, own->ahead_hits, own->ahead_misses};
+    int64_t total[16] = {0};
 
-    PMPI_Reduce(mine, total, 13, MPI_INT64_T, MPI_SUM, 0, file->comm);
+    PMPI_Reduce(mine, total, 16, MPI_INT64_T, MPI_SUM, 0, file->comm);
     memset(all, 0, sizeof *all);
     all->independent_calls = total[0];
     all->collective_calls = total[1];
@@ -70,6 +71,9 @@ static void sum(struct file *file, const struct tally *own, struct tally *all, i
     all->aggregators_half = total[10];
     all->aggregators_most = total[11];
     all->aggregators_all = total[12];
+    all->ahead_extents = total[13];
+    all->ahead_hits = total[14];
+    all->ahead_misses = total[15];
 }
 
 static void print_patterns(struct file *file, int is_write, const struct tally *all, int64_t callers, const uint64_t *locks)
@@ -103,6 +107,11 @@ static void print_patterns(struct file *file, int is_write, const struct tally *
     fprintf(stderr, "|   ave %-5s gap size      = %lld\n", noun, (long long)(all->gaps ? all->gap_bytes / all->gaps : 0));
     fprintf(stderr, "|   lock requests           = %llu\n", (unsigned long long)locks[0]);
     fprintf(stderr, "|   lock cache hits         = %llu\n", (unsigned long long)locks[1]);
+    if (is_write && locks_ahead(file)) {
+        fprintf(stderr, "|   lock ahead extent count = %lld\n", (long long)all->ahead_extents);
+        fprintf(stderr, "|   lock ahead write hits   = %lld\n", (long long)all->ahead_hits);
+        fprintf(stderr, "|   lock ahead write misses = %lld\n", (long long)all->ahead_misses);
+    }
     fprintf(stderr, "+--------------------------------------------------------+\n");
 }
 

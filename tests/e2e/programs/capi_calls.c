@@ -140,6 +140,76 @@ static void use_fork(void)
     CHECK(ccpfs_close(handle) == 0);
 }
 
+static void use_parts(void)
+{
+    enum { PARTS = 30, PART = 700 };
+    static char out[PARTS][PART], in[PARTS][PART], piece[PART];
+    struct ccpfs_part parts[PARTS], back[PARTS];
+    struct ccpfs_part overlapping[2] = {{0, out, 10}, {9, out, 10}}, mine[1] = {{3, piece, 5}};
+    int handle = ccpfs_open(other, O_RDWR | O_CREAT | O_TRUNC, 0666);
+
+    CHECK(handle > 0);
+    for (int i = 0; i < PARTS; i++) {
+        memset(out[i], 'a' + i % 26, PART);
+        /* The order of offsets is not that of memory. */
+        parts[i] = (struct ccpfs_part){.offset = (uint64_t)(PARTS - i) * 2 * PART, .memory = out[i], .length = PART};
+        back[i] = (struct ccpfs_part){.offset = parts[i].offset, .memory = in[i], .length = PART};
+    }
+    CHECK(ccpfs_write_atomic(handle, parts, PARTS) == PARTS * PART);
+    CHECK(ccpfs_read_atomic(handle, back, PARTS) == PARTS * PART && !memcmp(in, out, sizeof in));
+    memset(in, 0, sizeof in);
+    CHECK(ccpfs_read_parts(handle, back, PARTS) == PARTS * PART && !memcmp(in, out, sizeof in));
+    CHECK(ccpfs_pread(handle, piece, PART, 3 * PART) == PART && piece[0] == 0 && piece[PART - 1] == 0);
+    CHECK(ccpfs_lock_style(handle, "list", "two-phase") == 0);
+    FAILS(ccpfs_lock_style(handle, "none", "two-phase"), EINVAL);
+    memset(out, 'z', sizeof out);
+    CHECK(ccpfs_write_parts(handle, parts, PARTS) == PARTS * PART);
+    CHECK(ccpfs_write_atomic(handle, parts, PARTS) == PARTS * PART);
+    CHECK(ccpfs_read_atomic(handle, back, PARTS) == PARTS * PART && !memcmp(in, out, sizeof in));
+    FAILS(ccpfs_write_atomic(handle, overlapping, 2), EINVAL);
+    CHECK(ccpfs_read_atomic(handle, overlapping, 2) == 20);
+    CHECK(ccpfs_write_parts(handle, mine, 1) == 5 && ccpfs_write_parts(handle, NULL, 0) == 0);
+    /* The end of the file: behind the first part in memory, which is the last one there. */
+    CHECK(ccpfs_ftruncate(handle, PARTS * 2 * PART + 10) == 0);
+    CHECK(ccpfs_read_atomic(handle, back, PARTS) == 10);
+    CHECK(ccpfs_read_parts(handle, back, PARTS) == 10);
+    CHECK(ccpfs_close(handle) == 0);
+    CHECK(ccpfs_unlink(other) == 0);
+}
+
+static void use_advice(void)
+{
+    struct ccpfs_advice advices[2] = {{0, 4096, -1}, {4096, 8192, -1}};
+    uint32_t stripe_count = 0;
+    uint64_t stripe_bytes = 0, requests = 0;
+    struct stat attributes;
+    int handle = ccpfs_open(other, O_RDWR | O_CREAT, 0666);
+
+    CHECK(ccpfs_is_path(other) == 1 && ccpfs_is_path("/dev/null") == 0 && ccpfs_is_path("/nonexistent/file") == 0);
+    CHECK(ccpfs_layout(handle, &stripe_count, &stripe_bytes) == 0 && stripe_count == 2 && stripe_bytes == 65536);
+    CHECK(ccpfs_layout(handle, NULL, NULL) == 0);
+    CHECK(ccpfs_lockahead(handle, advices, 2, 1) == 0);
+    CHECK(advices[0].result == CCPFS_ADVICE_SENT && advices[1].result == CCPFS_ADVICE_SENT);
+    FAILS(ccpfs_lockahead(handle, advices, 0, 1), EINVAL);
+    advices[1].end = 4096;
+    FAILS(ccpfs_lockahead(handle, advices, 2, 0), EINVAL);
+    CHECK(ccpfs_lock_expansion(handle, 0) == 0 && ccpfs_lock_expansion(handle, 1) == 0);
+    CHECK(ccpfs_pwrite(handle, "hello", 5, 0) == 5);
+    CHECK(ccpfs_will_read(handle, 0, 5) == 0 && ccpfs_dont_need(handle, 0, 5) == 0);
+    FAILS(ccpfs_will_read(handle, -1, 5), EINVAL);
+    FAILS(ccpfs_group_lock(handle, 0), EINVAL);
+    CHECK(ccpfs_group_lock(handle, 7) == 0);
+    FAILS(ccpfs_group_unlock(handle, 8), EINVAL);
+    CHECK(ccpfs_group_unlock(handle, 7) == 0);
+    CHECK(ccpfs_allocate(handle, 100, 900) == 0);
+    CHECK(ccpfs_fstat(handle, &attributes) == 0 && attributes.st_size == 1000);
+    FAILS(ccpfs_allocate(handle, 100, 0), EINVAL);
+    CHECK(ccpfs_statistic("lock_requests", &requests) == 0 && requests > 0);
+    FAILS(ccpfs_statistic("of no meaning", &requests), EINVAL);
+    CHECK(ccpfs_close(handle) == 0);
+    CHECK(ccpfs_unlink(other) == 0);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2)
@@ -155,6 +225,8 @@ int main(int argc, char **argv)
     check_blocks();
     use_vectors();
     use_names();
+    use_parts();
+    use_advice();
     use_fork();
     CHECK(ccpfs_unlink(file) == 0);
     FAILS(ccpfs_unlink(file), ENOENT);

@@ -98,6 +98,53 @@ fn overlapping_noncontiguous_accesses_are_atomic_in_atomic_mode() {
 }
 
 #[test]
+fn hints_about_locks_change_no_byte_and_locks_ahead_are_counted() {
+    let cluster = two_stripes();
+    let program = compiled(&cluster, "mpiio_locks.c");
+    let mut command = ranks(&cluster, 3, false);
+    command.env("CCPFS_MPIIO_STATS", "1").arg(program).arg(cluster.namespace().join("file"));
+    let done = finish(&mut command);
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "all right\n", "{told}");
+    assert_eq!(told.matches("lock ahead write hits").count(), 2, "{told}");
+    assert!(!told.contains("lock ahead write hits   = 0\n"), "{told}");
+}
+
+/// PnetCDF of Debian is made for Open MPI, so the layer is built for that, too.
+#[test]
+fn pnetcdf_on_open_mpi_goes_through_the_layer_unchanged() {
+    let cluster = two_stripes();
+    let layer = cluster.outside().join("libccpfs_mpiio.so");
+    let mut build = cluster.plain(workspace().join("scripts/build-mpiio.sh").to_str().unwrap());
+    let _ = output_of(build.arg(&layer).arg("mpicc.openmpi"));
+    let program =
+        cluster.compile("mpicc.openmpi", &program_source("pnetcdf_shared.c"), &["-lpnetcdf".to_owned()]);
+    let calls = cluster.outside().join("open");
+    let mut compile = cluster.plain("mpicc.openmpi");
+    let _ = output_of(compile.arg("-o").arg(&calls).arg(program_source("mpiio_calls.c")));
+    for program in [program, calls] {
+        let mut command = cluster.plain("mpiexec.openmpi");
+        command.env("CCPFS_CONFIG", cluster.config()).env("CCPFS_LIBRARY", built("libccpfs.so"));
+        // More ranks than cores, as any user, without a way to other machines; no rank keeps a core that another one needs.
+        for variable in
+            ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"]
+        {
+            command.env(variable, "1");
+        }
+        command.env("OMPI_MCA_plm", "isolated").env("OMPI_MCA_mpi_yield_when_idle", "1");
+        // PnetCDF looks at the first bytes of a file without MPI.
+        let library = format!("LD_PRELOAD={}:{}", built("libccpfs_preload.so").display(), layer.display());
+        command.args(["-n", "3", "env", &library]).arg(program).arg(cluster.namespace().join("file"));
+        assert_eq!(output_of(&mut command), "all right\n");
+        assert_eq!(
+            std::fs::metadata(cluster.namespace().join("file")).unwrap().len(),
+            64,
+            "it lies on the servers"
+        );
+    }
+}
+
+#[test]
 fn the_layer_works_beside_the_preload_library() {
     let cluster = two_stripes();
     let outside = cluster.outside().join("plain");

@@ -1,0 +1,81 @@
+/*
+ * mpiio_locks: the same collective writes and reads under every hint about locks; the bytes must be right whatever it says. Argument: a file.
+ */
+#include "mpiio_check.h"
+
+enum { PIECE = 3000, PIECES = 40, CALLS = 6, BYTES = PIECE * PIECES };
+
+static char out[BYTES], in[BYTES];
+
+static void fill(int call, int owner)
+{
+    for (int i = 0; i < BYTES; i++)
+        out[i] = (char)(i * 5 + call * 17 + owner * 29 + 1);
+}
+
+static void one(const char *path, const char *key, const char *value)
+{
+    MPI_File file;
+    MPI_Info info;
+    MPI_Datatype vector, tile;
+    MPI_Status status;
+
+    MPI_Info_create(&info);
+    if (key)
+        MPI_Info_set(info, key, value);
+    OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, info, &file));
+    MPI_Info_free(&info);
+    OK(MPI_File_set_size(file, 0));
+    OK(MPI_Type_vector(PIECES, PIECE, PIECE * ranks, MPI_CHAR, &vector));
+    OK(MPI_Type_create_resized(vector, 0, (MPI_Aint)BYTES * ranks, &tile));
+    OK(MPI_Type_commit(&tile));
+    OK(MPI_File_set_view(file, (MPI_Offset)rank * PIECE, MPI_CHAR, tile, "native", MPI_INFO_NULL));
+    for (int call = 0; call < CALLS; call++) {
+        fill(call, rank);
+        OK(MPI_File_write_all(file, out, BYTES, MPI_CHAR, &status));
+        CHECK(bytes_of(&status) == BYTES);
+    }
+    OK(MPI_File_sync(file));
+    MPI_Barrier(MPI_COMM_WORLD);
+    OK(MPI_File_sync(file));
+    /* What the next rank has written. */
+    int next = (rank + 1) % ranks;
+    OK(MPI_File_set_view(file, (MPI_Offset)next * PIECE, MPI_CHAR, tile, "native", MPI_INFO_NULL));
+    for (int call = 0; call < CALLS; call++) {
+        fill(call, next);
+        OK(MPI_File_read_at_all(file, (MPI_Offset)call * BYTES, in, BYTES, MPI_CHAR, &status));
+        CHECK(bytes_of(&status) == BYTES && !memcmp(in, out, BYTES));
+    }
+    /* Atomic accesses work whatever the locks are. */
+    OK(MPI_File_set_atomicity(file, 1));
+    fill(0, next + 50);
+    OK(MPI_File_write_at_all(file, 0, out, BYTES, MPI_CHAR, &status));
+    OK(MPI_File_read_at(file, 0, in, BYTES, MPI_CHAR, &status));
+    CHECK(!memcmp(in, out, BYTES));
+    OK(MPI_File_set_atomicity(file, 0));
+    MPI_Type_free(&vector);
+    MPI_Type_free(&tile);
+    OK(MPI_File_close(&file));
+    /* Nothing is left of group locks: others may use the file. */
+    OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDONLY, MPI_INFO_NULL, &file));
+    MPI_Offset size;
+    OK(MPI_File_get_size(file, &size));
+    CHECK(size == (MPI_Offset)BYTES * CALLS * ranks);
+    OK(MPI_File_close(&file));
+}
+
+int main(int argc, char **argv)
+{
+    const char *path = begin(argc, argv);
+
+    one(path, NULL, NULL);
+    one(path, "romio_lustre_cb_lock_ahead_write", "1");
+    one(path, "cray_cb_write_lock_mode", "1");
+    one(path, "cray_cb_write_lock_mode", "2");
+    one(path, "ccpfs_lock_kind", "list");
+    one(path, "ccpfs_lock_kind", "posix");
+    one(path, "ccpfs_lock_protocol", "two-phase");
+    one(path, "ccpfs_lock_protocol", "one-try");
+    one(path, "ccpfs_lock_kind", "of_no_meaning");
+    return end();
+}
