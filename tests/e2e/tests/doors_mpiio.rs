@@ -63,6 +63,13 @@ fn what_must_fail_fails_with_the_right_class_and_handlers_hear_of_it() {
 }
 
 #[test]
+fn nothing_far_places_threads_and_many_requests_are_served() {
+    let cluster = two_stripes();
+    let program = cluster.compile("mpicc.mpich", &program_source("mpiio_corners.c"), &["-lpthread".to_owned()]);
+    all_right(&cluster, &program, &[1, 3], &[]);
+}
+
+#[test]
 fn all_datatypes_work_as_views_and_as_memory() {
     let cluster = two_stripes();
     let program = compiled(&cluster, "mpiio_types.c");
