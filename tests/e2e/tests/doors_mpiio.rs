@@ -65,7 +65,8 @@ fn what_must_fail_fails_with_the_right_class_and_handlers_hear_of_it() {
 #[test]
 fn nothing_far_places_threads_and_many_requests_are_served() {
     let cluster = two_stripes();
-    let program = cluster.compile("mpicc.mpich", &program_source("mpiio_corners.c"), &["-lpthread".to_owned()]);
+    let program =
+        cluster.compile("mpicc.mpich", &program_source("mpiio_corners.c"), &["-lpthread".to_owned()]);
     all_right(&cluster, &program, &[1, 3], &[]);
 }
 
