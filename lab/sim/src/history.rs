@@ -34,7 +34,7 @@ impl Comb {
 
     /// The pieces of an extent, ascending.
     pub fn pieces(self, extent: Extent) -> impl Iterator<Item = Extent> {
-        let count = if self.stride == 0 { 1 } else { (extent.length() - 1) / self.stride + 1 };
+        let count = (extent.length() - 1).checked_div(self.stride).map_or(1, |last| last + 1);
         (0..count).map(move |index| {
             let start = extent.start() + index * self.stride;
             let end = if self.stride == 0 { extent.end() } else { (start + self.length).min(extent.end()) };

@@ -11,6 +11,8 @@ pub(crate) enum Call {
         extent: Extent,
         /// The mode to take instead of the least restrictive one.
         mode: Option<LockMode>,
+        /// The stride at which it desires more than it requires; 0: all that follows.
+        each: u64,
     },
     Append {
         length: u64,
@@ -41,9 +43,10 @@ impl Call {
 
     pub(crate) fn text(self) -> String {
         match self {
-            Call::Write { extent, mode } => {
+            Call::Write { extent, mode, each } => {
                 let mode = mode.map(|mode| format!(" as {mode}")).unwrap_or_default();
-                format!("write {}{mode}", text::extent(extent))
+                let each = if each > 0 { format!(" each {}", text::size(each)) } else { String::new() };
+                format!("write {}{mode}{each}", text::extent(extent))
             }
             Call::Append { length } => format!("append {}", text::size(length)),
             Call::Read { extent } => format!("read {}", text::extent(extent)),

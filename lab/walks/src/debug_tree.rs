@@ -99,8 +99,11 @@ impl Reader<'_> {
         if self.take("{") {
             return self.structure();
         }
-        self.rest = after_word;
-        Tree::Word(word)
+        // What prints itself may do so in several words.
+        let end = after_word.find(|c| ",:{}[]()".contains(c)).unwrap_or(after_word.len());
+        let (more, rest) = after_word.split_at(end);
+        self.rest = rest;
+        Tree::Word(word + more.trim_end())
     }
 
     fn values(&mut self, end: &str) -> Vec<Tree> {
@@ -178,6 +181,7 @@ mod tests {
         unit: Option<()>,
         inner: Vec<Inner>,
         on: bool,
+        several: core::fmt::Arguments<'static>,
     }
 
     #[derive(Debug)]
@@ -196,6 +200,7 @@ mod tests {
             unit: None,
             inner: vec![Inner::Unit, Inner::Tuple(-1), Inner::Named { value: 9 }],
             on: true,
+            several: format_args!("0+4096 each 8192 x .."),
         };
         let tree = Tree::of(&sample);
         let [(key, value)] = &tree.field("map").entries()[..] else { panic!("one entry") };
@@ -206,6 +211,7 @@ mod tests {
         assert_eq!(tree.field("inner").members()[0].word(), "Unit");
         assert_eq!(tree.field("inner").members()[2].field("value").number(), 9);
         assert!(tree.field("on").is_true());
+        assert_eq!(tree.field("several").word(), "0+4096 each 8192 x ..");
         assert_eq!(tree.field("missing").word(), "(no field missing)");
     }
 }

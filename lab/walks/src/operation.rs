@@ -14,7 +14,7 @@ use crate::{places, text};
 use ccpfs_cached_stripe::{EIO, Input};
 use ccpfs_dlm::client::least_restrictive;
 use ccpfs_namespace::SizeQuestion;
-use ccpfs_region::Region;
+use ccpfs_region::{Region, Section, UNBOUNDED};
 use ccpfs_types::{Extent, LockMode, OperationId, RequestId, Sn, Terms};
 use ccpfs_wire::Message;
 use ccpfs_writeback::BarrierId;
@@ -328,6 +328,13 @@ impl Operation {
         Progress::Done
     }
 
+    /// What a call desires of a stripe: all that follows, or all that follows at its stride.
+    fn desired(&self, extent: Extent) -> Region {
+        let each = if let Call::Write { each, .. } = self.call { each } else { 0 };
+        let section = Section::new(extent.start(), extent.length(), &[(each, UNBOUNDED)]);
+        section.map_or_else(|_| Region::from(Extent::to_eof(extent.start())), Region::from)
+    }
+
     fn lock(
         &mut self,
         stripe: usize,
@@ -341,7 +348,7 @@ impl Operation {
             operation,
             mode,
             required: Region::from(extent),
-            desired: Region::from(Extent::to_eof(extent.start())),
+            desired: self.desired(extent),
             request: RequestId(node.next_number()),
             terms: Terms::WAIT,
         };

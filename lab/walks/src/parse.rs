@@ -84,8 +84,13 @@ fn mode(word: &str) -> Result<LockMode, String> {
 /// What a program does.
 pub(crate) fn call(words: &[&str]) -> Result<Call, String> {
     match words {
-        ["write", range] => Ok(Call::Write { extent: extent(range)?, mode: None }),
-        ["write", range, "as", name] => Ok(Call::Write { extent: extent(range)?, mode: Some(mode(name)?) }),
+        ["write", range] => Ok(Call::Write { extent: extent(range)?, mode: None, each: 0 }),
+        ["write", range, "as", name] => {
+            Ok(Call::Write { extent: extent(range)?, mode: Some(mode(name)?), each: 0 })
+        }
+        ["write", range, "each", stride] => {
+            Ok(Call::Write { extent: extent(range)?, mode: None, each: size(stride)? })
+        }
         ["append", length] => match size(length)? {
             0 => Err(String::from("an append has bytes")),
             length => Ok(Call::Append { length }),
@@ -148,7 +153,7 @@ mod tests {
 
     #[test]
     fn calls_are_read_with_their_modes() {
-        let as_nbw = Call::Write { extent: Extent::new(0, 4).unwrap(), mode: Some(LockMode::Nbw) };
+        let as_nbw = Call::Write { extent: Extent::new(0, 4).unwrap(), mode: Some(LockMode::Nbw), each: 0 };
         assert_eq!(call(&["write", "0..4", "as", "NBW"]), Ok(as_nbw));
         assert!(call(&["write", "0..4", "as", "EX"]).is_err());
         assert_eq!(node("c12"), Ok(Node::Client(12)));

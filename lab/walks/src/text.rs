@@ -259,7 +259,7 @@ impl Writer {
                 words([name, request.to_string(), of(resource), status(*why)])
             }
             Message::Revoke { resource, lock, wanted, region: what } => {
-                // An extent is taken back as a whole, whatever of it is wanted.
+                // To a holder of an extent, which goes as a whole, it does not matter what of it is wanted: mostly an extent, too.
                 let what = if what.as_extent().is_some() { String::new() } else { region(what) };
                 words([name, of(resource), format!("{lock} wanted {wanted}"), what])
             }

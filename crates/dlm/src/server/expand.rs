@@ -1,6 +1,7 @@
 //! How far a grant grows beyond what was required.
 
-use super::resource::{Claim, Request, Resource};
+use super::request::{Claim, Request};
+use super::resource::Resource;
 use ccpfs_region::Region;
 use ccpfs_types::{Expansion, Extent};
 

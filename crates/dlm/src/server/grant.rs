@@ -1,7 +1,8 @@
 //! Who may have a lock now, who must wait, and for whom.
 
 use super::queue::Standing;
-use super::resource::{Claim, Effect, Lock, Phase, Request, Resource};
+use super::request::{Claim, Request};
+use super::resource::{Effect, Lock, Phase, Resource};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use ccpfs_region::Region;

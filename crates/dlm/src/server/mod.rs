@@ -9,6 +9,9 @@
 mod expand;
 mod grant;
 mod queue;
+#[cfg(test)]
+mod region_tests;
+mod request;
 mod resource;
 #[cfg(test)]
 mod tests;

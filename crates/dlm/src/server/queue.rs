@@ -5,7 +5,7 @@
 //! *Invariants*: I8 (whoever waits stands behind somebody who is still there).
 //! *Not here*: which locks are in whose way, and what follows.
 
-use super::resource::{Claim, Request};
+use super::request::{Claim, Request};
 use alloc::collections::{BTreeMap, BTreeSet};
 use ccpfs_region::Region;
 use ccpfs_types::{Extent, ExtentIndex, LockId, LockMode, LockState};
