@@ -63,15 +63,13 @@ unsafe fn parts<'a>(list: *const Part, count: size_t) -> Result<&'a [Part], Fail
     Ok(parts)
 }
 
-/// Parts that are written one by one from this length on, on average: then what a part costs is its bytes.
-const PART_BYTES_ALONE: u64 = 4096;
 /// Most sections of a region that is one operation although nobody asks for that.
 const SECTIONS_MAX: usize = 8;
 
-/// Whether parts that need not be atomic are best done as one operation: they are short, lie regularly, and so need few locks.
-fn is_simple(parts: &[Part], average_max: u64) -> bool {
-    let total: u64 = parts.iter().map(|part| part.length as u64).sum();
-    if parts.len() < 2 || total / parts.len() as u64 >= average_max {
+/// Whether parts that need not be atomic are best done as one operation: they lie regularly, and so need few locks, which those of other
+/// clients in between do not meet, and which serve whoever reads them back in the same way.
+fn is_simple(parts: &[Part]) -> bool {
+    if parts.len() < 2 {
         return false;
     }
     let sorted = in_order(parts);
@@ -125,7 +123,7 @@ unsafe extern "C" fn ccpfs_read_parts(number: c_int, list: *const Part, count: s
         let held = handle(number)?;
         // SAFETY: as the caller promises.
         let parts = unsafe { parts(list, count) }?;
-        if is_simple(parts, u64::MAX) {
+        if is_simple(parts) {
             return read_atomic(&held, parts);
         }
         read_each(parts, |bytes, at| Ok(held.file.read_at(bytes, at)?))
@@ -138,7 +136,7 @@ unsafe extern "C" fn ccpfs_write_parts(number: c_int, list: *const Part, count: 
         let held = handle(number)?;
         // SAFETY: as the caller promises.
         let parts = unsafe { parts(list, count) }?;
-        let total = if is_simple(parts, PART_BYTES_ALONE) {
+        let total = if is_simple(parts) {
             write_atomic(&held, parts)?
         } else {
             write_each(parts, |bytes, at| Ok(held.file.write_at(bytes, at)?))?

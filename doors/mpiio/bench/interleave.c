@@ -1,6 +1,7 @@
 /*
  * interleave: what collective writes and reads cost when the ranks' pieces alternate. Arguments: a file, bytes of a piece, MiB for each rank,
- * collective calls. Prints MiB/s of all ranks for each way: exchanged first, and each rank by itself; of rounds that take turns.
+ * collective calls. Prints MiB/s of all ranks for each way: exchanged first, each rank by itself, and each by itself in atomic mode; of rounds that take
+ * turns.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -17,8 +18,9 @@ static int by_value(const void *a, const void *b)
 
 int main(int argc, char **argv)
 {
-    static const char *const HOW[] = {"enable", "disable"};
-    double rates[2][2][ROUNDS];
+    static const char *const HOW[] = {"enable", "disable", "disable"};
+    enum { WAYS = 3, ATOMIC = 2 };
+    double rates[WAYS][2][ROUNDS];
     int rank, ranks;
 
     MPI_Init(&argc, &argv);
@@ -37,7 +39,7 @@ int main(int argc, char **argv)
     MPI_Type_create_resized(type, 0, (MPI_Aint)pieces * piece * ranks, &tile);
     MPI_Type_commit(&tile);
     for (int round = 0; round < ROUNDS; round++) {
-        for (int how = 0; how < 2; how++) {
+        for (int how = 0; how < WAYS; how++) {
             MPI_File file;
             MPI_Info info;
             MPI_Info_create(&info);
@@ -47,6 +49,8 @@ int main(int argc, char **argv)
                 MPI_Abort(MPI_COMM_WORLD, 2);
             MPI_Info_free(&info);
             MPI_File_set_view(file, (MPI_Offset)rank * piece, MPI_CHAR, tile, "native", MPI_INFO_NULL);
+            if (how == ATOMIC && MPI_File_set_atomicity(file, 1))
+                MPI_Abort(MPI_COMM_WORLD, 4);
             for (int is_read = 0; is_read < 2; is_read++) {
                 MPI_Barrier(MPI_COMM_WORLD);
                 double begun = MPI_Wtime();
@@ -65,11 +69,14 @@ int main(int argc, char **argv)
     }
     if (rank == 0)
         for (int is_read = 0; is_read < 2; is_read++) {
-            for (int how = 0; how < 2; how++)
+            for (int how = 0; how < WAYS; how++)
                 qsort(rates[how][is_read], ROUNDS, sizeof(double), by_value);
-            printf("%s piece %7d x %6d, %3d calls: exchanged %8.1f, by itself %8.1f MiB/s\n", is_read ? "read " : "write", piece, pieces,
-                   calls, rates[0][is_read][ROUNDS / 2], rates[1][is_read][ROUNDS / 2]);
+            printf("%s piece %7d x %6d, %3d calls: exchanged %8.1f, by itself %8.1f, atomic %8.1f MiB/s\n", is_read ? "read " : "write", piece, pieces,
+                   calls, rates[0][is_read][ROUNDS / 2], rates[1][is_read][ROUNDS / 2], rates[ATOMIC][is_read][ROUNDS / 2]);
         }
+    MPI_Type_free(&type);
+    MPI_Type_free(&tile);
+    free(buffer);
     MPI_Finalize();
     return 0;
 }
