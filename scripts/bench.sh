@@ -3,6 +3,7 @@
 #
 #   scripts/bench.sh             all of them
 #   scripts/bench.sh NAME...     some of them: safety overlap contention stripes ceiling flush modes locks doors
+#                                tiles checkpoint search collective strided-locks
 #
 # Each figure leaves NAME.txt (the table), NAME.json and NAME.svg. Bandwidths are comparable inside one run only.
 set -euo pipefail
@@ -94,7 +95,45 @@ doors() {
         tee "$out/doors.txt"
 }
 
-all=(safety overlap contention stripes ceiling flush modes locks doors)
+# One of the benchmarks with calls of many pieces: NAME, subcommand, options.
+pieces() {
+    local name=$1
+    shift
+    printf '\n== %s: ccpfs bench %s\n\n' "$name" "$*"
+    "$ccpfs" bench "$@" --rounds "$rounds" --json "$out/$name.json" --plot "$out/$name.svg" </dev/null |
+        tee "$out/$name.txt"
+}
+
+# Paper 000, Fig. 23: overlapping tiles, each one atomic call; the exact locks of DLM-datatype beside SeqDLM.
+tiles() {
+    pieces tiles tile-io --columns 2 --rows 2 --width 2048 --height 2048 --overlap 100 --stripes 1,4 \
+        --policy seqdlm,datatype --device-bandwidth 500MiB/s
+}
+
+# Paper 001, Figs. 8 and 9: a checkpoint of four arrays with atomic calls, beside a group lock (none).
+checkpoint() {
+    pieces checkpoint s3d --side 128 --processes 4 --stripes 1,4 \
+        --lock datatype-alt-try,list-one-try,posix-one-try,pieces,group
+}
+
+# Paper 001, Fig. 12: results without any pattern, each call made persistent.
+search() {
+    pieces search s3asim --workers 4 --stripes 4 --stripe-size 64KiB --lock list-one-try,posix-one-try,pieces,group
+}
+
+# Paper 004, Fig. 6: what aggregators send.
+collective() {
+    pieces collective collective --processes 4 --stripes 2 --unit 1MiB --per-process 256MiB --policy seqdlm,lustre
+}
+
+# Paper 001, Figs. 4 to 7: 128 K locks of one byte each, over servers and by the rules alone.
+strided-locks() {
+    pieces strided-locks locks --locks 131072 --clients 4 --servers 2 --overlap 0,25,50,75,100 --kind datatype,list
+    pieces strided-locks-posix locks --locks 16384 --clients 4 --servers 2 --gap 64
+    pieces strided-locks-rules locks --rules --locks 131072 --clients 4 --servers 2
+}
+
+all=(safety overlap contention stripes ceiling flush modes locks doors tiles checkpoint search collective strided-locks)
 [ $# -gt 0 ] || set -- "${all[@]}"
 for name in "$@"; do
     case " ${all[*]} " in

@@ -5,8 +5,7 @@ mod cli_support;
 use cli_support::Folder;
 
 /// All ways to ask for the locks of a call, fewest requests first.
-const WAYS: &str =
-    "datatype-alt-try,datatype-one-try,datatype-two-phase,list-alt-try,list-two-phase,posix-one-try,pieces";
+const WAYS: &str = "datatype-alt-try,datatype-one-try,datatype-two-phase,list-alt-try,list-two-phase,posix-one-try,pieces,group";
 
 #[test]
 fn overlapping_tiles_are_written_whole_and_in_one_order_under_every_kind_and_protocol() {
@@ -26,25 +25,16 @@ fn overlapping_tiles_are_written_whole_and_in_one_order_under_every_kind_and_pro
         "--rounds",
         "2",
     ]);
-    line.extend([
-        "--lock",
-        WAYS,
-        "--policy",
-        "seqdlm,basic-no-expansion-bytes",
-        "--json",
-        &json,
-        "--plot",
-        &plot,
-    ]);
+    line.extend(["--lock", WAYS, "--policy", "seqdlm,datatype", "--json", &json, "--plot", &plot]);
     let ended = folder.run(&line).ok();
     assert!(ended.out.contains("every byte right; atomic calls took place in some order"), "{ended:?}");
     for part in ["2 x 2 tiles", "datatype-alt-try", "list-two-phase", "PIO MiB/s", "ratio"] {
         assert!(ended.out.contains(part), "{part}: {ended:?}");
     }
     let results = std::fs::read_to_string(&json).unwrap();
-    // 7 ways, 2 policies, 2 numbers of stripes, 2 rounds.
-    assert_eq!(results.matches("\"pio_seconds\"").count(), 56);
-    assert_eq!(results.matches("\"pio_bytes_per_second_median\"").count(), 28);
+    // 8 ways, 2 policies, 2 numbers of stripes, 2 rounds.
+    assert_eq!(results.matches("\"pio_seconds\"").count(), 64);
+    assert_eq!(results.matches("\"pio_bytes_per_second_median\"").count(), 32);
     assert!(!results.contains("\"verified\": false"), "{results}");
     assert!(std::fs::read_to_string(&plot).unwrap().contains("</svg>"));
 }
@@ -69,7 +59,7 @@ fn collective_writes_are_right_in_all_modes_and_with_a_local_file_beside() {
         vec!["bench", "collective", "--processes", "4", "--unit", "20KiB", "--per-process", "200KiB"];
     line.extend(["--stripes", "1,2", "--rounds", "2", "--policy", "seqdlm,lustre,local"]);
     let ended = folder.run(&line).ok();
-    for part in ["default", "sections", "own-files", "local", "every byte right"] {
+    for part in ["default", "lockahead", "sections", "group", "own-files", "local", "every byte right"] {
         assert!(ended.out.contains(part), "{part}: {ended:?}");
     }
 }
@@ -81,9 +71,29 @@ fn one_wrong_byte_of_many_pieces_is_found_and_named() {
     let alone = ["bench", "s3d", "--side", "8", "--processes", "1", "--stripes", "2"];
     for line in [&tiles[..], &alone] {
         let ended = folder.run(&[line, &["--spoil", "--rounds", "1"]].concat());
-        let ended = ended.failed(3, &["WRONG", "expected data of rank 0", "2 bytes wrong"]);
+        let ended = ended.failed(3, &["WRONG", "expected data of rank 0", "3 bytes wrong"]);
         assert!(!ended.out.contains("every byte right"), "{ended:?}");
     }
+}
+
+#[test]
+fn locks_are_taken_and_released_by_every_kind_and_protocol_shared_or_not() {
+    let folder = Folder::new();
+    let (json, plot) = (folder.text("out/locks.json"), folder.text("out/locks.svg"));
+    let mut line =
+        vec!["bench", "locks", "--clients", "3", "--servers", "2", "--locks", "200", "--rounds", "2"];
+    line.extend(["--overlap", "0,50,100", "--json", &json, "--plot", &plot]);
+    let ended = folder.run(&line).ok();
+    for part in ["datatype-one-try", "list-alt-try", "posix-two-phase", "4096", "100%", "acquire/s"] {
+        assert!(ended.out.contains(part), "{part}: {ended:?}");
+    }
+    let results = std::fs::read_to_string(&json).unwrap();
+    // 9 kinds and protocols, 2 gaps, 3 overlaps, 2 rounds.
+    assert_eq!(results.matches("\"acquired_per_second\"").count(), 108);
+    assert!(std::fs::read_to_string(&plot).unwrap().contains("</svg>"));
+    let rules = folder.run(&["bench", "locks", "--rules", "--locks", "1000", "--rounds", "1"]).ok();
+    assert!(rules.out.contains("the rules alone") && rules.out.contains("with cut"), "{rules:?}");
+    folder.run(&["bench", "locks", "--rules", "--overlap", "50"]).failed(2, &["--overlap 0"]);
 }
 
 #[test]

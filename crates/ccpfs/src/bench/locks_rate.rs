@@ -5,9 +5,9 @@ use crate::failure::{Context, Failure, say};
 use crate::sys;
 use ccpfs_client::{Client, OpenOptions};
 use ccpfs_config::ClientConfig;
-use ccpfs_transport::{Address, Connection, FrameSink, Wait, connect};
 use ccpfs_region::Region;
-use ccpfs_types::{Terms, ClientId, Extent, FileId, LockMode, RequestId, ResourceId};
+use ccpfs_transport::{Address, Connection, FrameSink, Wait, connect};
+use ccpfs_types::{ClientId, Extent, FileId, LockMode, RequestId, ResourceId, Terms};
 use ccpfs_wire::version::PROTOCOL_VERSION;
 use ccpfs_wire::{Channel, LockRef, Message, decode_batch, encode_into};
 use serde::Serialize;
@@ -150,7 +150,8 @@ impl FrameSink for Inbox {
     }
 }
 
-fn send(link: &Arc<dyn Connection>, messages: &[Message]) -> Result<(), Failure> {
+/// Sends messages in one frame.
+pub(crate) fn send(link: &Arc<dyn Connection>, messages: &[Message]) -> Result<(), Failure> {
     let mut batch = Vec::new();
     for message in messages {
         encode_into(message, &mut batch);
@@ -158,7 +159,8 @@ fn send(link: &Arc<dyn Connection>, messages: &[Message]) -> Result<(), Failure>
     link.send(&batch, &[]).context(|| "asking the server".to_owned())
 }
 
-fn receive(link: &Arc<dyn Connection>) -> Result<Vec<Message>, Failure> {
+/// Waits for a frame.
+pub(crate) fn receive(link: &Arc<dyn Connection>) -> Result<Vec<Message>, Failure> {
     let mut inbox = Inbox::default();
     link.receive(Wait::For(PATIENCE), &mut inbox).context(|| "waiting for the server".to_owned())?;
     if inbox.malformed || inbox.messages.is_empty() {
@@ -167,8 +169,17 @@ fn receive(link: &Arc<dyn Connection>) -> Result<Vec<Message>, Failure> {
     Ok(inbox.messages)
 }
 
+/// Takes in what is here already, and forgets it.
+pub(crate) fn receive_ready(link: &Arc<dyn Connection>) -> Result<(), Failure> {
+    link.receive_ready(&mut Inbox::default()).context(|| "listening to the server".to_owned()).map(drop)
+}
+
 /// Connects and introduces the client.
-fn introduce(address: &Address, client: ClientId, channel: Channel) -> Result<Arc<dyn Connection>, Failure> {
+pub(crate) fn introduce(
+    address: &Address,
+    client: ClientId,
+    channel: Channel,
+) -> Result<Arc<dyn Connection>, Failure> {
     let link = connect(address, PATIENCE).context(|| "no connection".to_owned())?;
     let name = "locks-rate".to_owned();
     send(&link, &[Message::Hello { version: PROTOCOL_VERSION, client, channel, name }])?;

@@ -7,6 +7,7 @@ mod crew;
 mod data;
 mod doors;
 mod environment;
+mod locks;
 mod locks_rate;
 mod overlap;
 mod plan;
@@ -39,6 +40,8 @@ pub(crate) enum BenchCommand {
     DoorsClient(worker::WorkerArguments),
     /// Measure lock requests per second of one shard, and the cost of a cached lock in a client.
     LocksRate(locks_rate::LocksRateArguments),
+    /// Take and release many small strided locks, without data.
+    Locks(locks::LocksArguments),
     /// Write overlapping tiles of a picture, each with one atomic call of many pieces.
     TileIo(Box<tile_io::TileIoArguments>),
     /// Write a checkpoint of four arrays, cut into blocks along three axes, with atomic calls.
@@ -60,6 +63,7 @@ pub(crate) fn run(command: BenchCommand) -> Result<(), Failure> {
         BenchCommand::Doors(arguments) => doors::run(&arguments),
         BenchCommand::DoorsClient(arguments) => doors::run_client(&arguments),
         BenchCommand::LocksRate(arguments) => locks_rate::run(&arguments),
+        BenchCommand::Locks(arguments) => locks::run(&arguments),
         BenchCommand::TileIo(arguments) => tile_io::run(&arguments),
         BenchCommand::S3d(arguments) => s3d::run(&arguments),
         BenchCommand::S3asim(arguments) => s3asim::run(&arguments),

@@ -3,13 +3,17 @@
 use super::protocol::{Backend, Job};
 use crate::failure::{Context, Failure};
 use crate::sys;
-use ccpfs_client::{Client, OpenOptions, Statistics};
+use ccpfs_client::{AheadMode, Client, OpenOptions, Statistics};
 use ccpfs_config::ClientConfig;
 use ccpfs_region::Region;
-use ccpfs_types::Layout;
+use ccpfs_types::{Extent, Layout};
 use std::fs::File;
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+
+/// The group of all processes of a measurement.
+const GROUP: NonZeroU64 = NonZeroU64::new(1).expect("not zero");
 
 /// Opens targets.
 pub(crate) enum Access {
@@ -146,13 +150,36 @@ impl Target {
     /// Writes all of `data` into the pieces of `region` at once: others see all of it or nothing.
     pub(crate) fn write_region(&self, region: &Region, data: &[u8]) -> Result<(), Failure> {
         let failed = || format!("writing {} bytes into {} pieces", data.len(), region.piece_count());
-        match self {
-            Target::Ccpfs(file) => match file.write_region(region, data).context(failed)? {
-                count if count == data.len() => Ok(()),
-                count => Err(Failure::new(format!("{}: only {count} were written", failed()))),
-            },
-            Target::Local(_) | Target::Memory(_) => Err(Failure::new("only ccPFS writes pieces at once")),
+        match self.ccpfs()?.write_region(region, data).context(failed)? {
+            count if count == data.len() => Ok(()),
+            count => Err(Failure::new(format!("{}: only {count} were written", failed()))),
         }
+    }
+
+    fn ccpfs(&self) -> Result<&ccpfs_client::File, Failure> {
+        match self {
+            Target::Ccpfs(file) => Ok(file),
+            Target::Local(_) | Target::Memory(_) => Err(Failure::new("only files of ccPFS have locks")),
+        }
+    }
+
+    /// Asks for locks of exactly these pieces, for writing, and waits for nobody.
+    pub(crate) fn lock_ahead(&self, pieces: &[Extent]) -> Result<(), Failure> {
+        let failed = || format!("asking for {} locks ahead", pieces.len());
+        let file = self.ccpfs()?;
+        file.set_lock_expansion(false);
+        let advised = file.lockahead(pieces, AheadMode::Write).context(failed)?;
+        advised.into_iter().try_for_each(|advised| advised.map(drop).context(failed))
+    }
+
+    /// Takes the group lock that all processes share: waits until whoever is not of the group has let go.
+    pub(crate) fn enter_group(&self) -> Result<(), Failure> {
+        self.ccpfs()?.group_lock(GROUP).context(|| "taking the group lock".to_owned())
+    }
+
+    /// Gives it back, with everything that was written.
+    pub(crate) fn leave_group(&self) -> Result<(), Failure> {
+        self.ccpfs()?.group_unlock(GROUP).context(|| "giving back the group lock".to_owned())
     }
 
     /// Reads until `data` are full or the file ends; answers how many bytes there were.

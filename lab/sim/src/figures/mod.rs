@@ -6,12 +6,16 @@ pub mod datatype;
 pub mod explain;
 pub mod hardware;
 mod ior;
+pub mod lock_rules;
+pub mod lock_world;
+mod locks001;
 pub mod paper;
 pub mod program;
 pub mod result;
 pub mod run;
 mod scale;
 pub mod sensitivity;
+pub mod taking;
 mod tiles;
 mod vpic;
 
@@ -91,7 +95,7 @@ impl Entry {
 }
 
 /// All figures, in the order of the page.
-pub const FIGURES: [Entry; 12] = [
+pub const FIGURES: [Entry; 14] = [
     Entry {
         name: "4",
         what: "N-N, N-1 segmented and N-1 strided under a traditional lock manager",
@@ -175,6 +179,20 @@ pub const FIGURES: [Entry; 12] = [
         part: scale::PART,
         specs: scale::specs,
         figure: scale::figure,
+    },
+    Entry {
+        name: "001-locks",
+        what: "paper 001: locks of one byte, acquired and released without contention",
+        part: 1,
+        specs: locks001::specs,
+        figure: locks001::figure4,
+    },
+    Entry {
+        name: "001-overlap",
+        what: "paper 001: the same with clients that share 0 to 100 % of them",
+        part: 1,
+        specs: locks001::specs,
+        figure: locks001::figure6,
     },
 ];
 

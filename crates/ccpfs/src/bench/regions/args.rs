@@ -14,7 +14,7 @@ pub(crate) struct RegionArguments {
     /// How calls are written, several compared in one run; a wrong name lists all.
     #[arg(long = "lock", value_delimiter = ',', value_name = "WAY")]
     ways: Vec<String>,
-    /// Lock managers to compare: seqdlm, basic (with -no-expansion: paper 000's DLM-datatype), lustre, with switches like seqdlm-no-early-grant; also local (a
+    /// Lock managers to compare: seqdlm, datatype (paper 000's DLM-datatype: exact, nothing early), basic, lustre, with switches like seqdlm-no-early-grant; also local (a
     /// local file, not for --lock with locks).
     #[arg(long, value_delimiter = ',', value_name = "POLICY", default_value = "seqdlm")]
     policy: Vec<String>,
@@ -203,7 +203,7 @@ pub(crate) mod tests {
     fn every_policy_meets_every_way_and_a_local_file_has_no_locks() {
         let plan = plan(&["--policy", "seqdlm,local"]).unwrap();
         let names: Vec<String> = plan.contenders.iter().map(Contender::name).collect();
-        assert_eq!(names, ["seqdlm datatype-alt-try", "seqdlm pieces", "local pieces"]);
+        assert_eq!(names, ["seqdlm datatype-alt-try", "seqdlm pieces", "seqdlm group", "local pieces"]);
         assert!(plan.verify && plan.stripes == [1] && plan.stripe_bytes == 1 << 20);
     }
 

@@ -38,6 +38,10 @@ pub(crate) enum Way {
     Default,
     /// The same, with desired sections switched on.
     Sections,
+    /// Each piece is a write of its own, under locks that were asked for ahead, of exactly these pieces.
+    Lockahead,
+    /// Each piece is a write of its own, under a group lock that all processes share: nothing keeps them apart.
+    Group,
     /// A file for each process.
     OwnFiles,
     /// All locks first, then the data: others see all of it or nothing.
@@ -78,12 +82,12 @@ impl Way {
         let kinds = Kind::ALL.into_iter().rev();
         let pairs = kinds
             .flat_map(|kind| Protocol::ALL.map(|protocol| Way::Atomic(kind, protocol)).into_iter().rev());
-        pairs.chain([Way::Pieces]).collect()
+        pairs.chain([Way::Pieces, Way::Group]).collect()
     }
 
     /// Those of collective writes.
     pub(crate) fn collective() -> Vec<Way> {
-        vec![Way::Default, Way::Sections, Way::OwnFiles]
+        vec![Way::OwnFiles, Way::Default, Way::Lockahead, Way::Sections, Way::Group]
     }
 
     /// The name on the command line and in tables.
@@ -92,6 +96,8 @@ impl Way {
             Way::Pieces => "pieces".to_owned(),
             Way::Default => "default".to_owned(),
             Way::Sections => "sections".to_owned(),
+            Way::Lockahead => "lockahead".to_owned(),
+            Way::Group => "group".to_owned(),
             Way::OwnFiles => "own-files".to_owned(),
             Way::Atomic(kind, protocol) => format!("{}-{}", kind.name(), protocol.name()),
         }
@@ -105,7 +111,7 @@ impl Way {
     /// Whether others see an operation whole or not at all.
     pub(crate) fn is_atomic(self) -> bool {
         match self {
-            Way::Pieces | Way::Default | Way::Sections | Way::OwnFiles => false,
+            Way::Pieces | Way::Default | Way::Sections | Way::Lockahead | Way::Group | Way::OwnFiles => false,
             Way::Atomic(..) => true,
         }
     }
@@ -118,7 +124,7 @@ impl Way {
     /// Whether it is measured when nothing is said.
     pub(crate) fn is_usual(self) -> bool {
         match self {
-            Way::Pieces | Way::Default | Way::Sections | Way::OwnFiles => true,
+            Way::Pieces | Way::Default | Way::Sections | Way::Lockahead | Way::Group | Way::OwnFiles => true,
             // A request for each piece, or one server after the other: shown when asked for.
             Way::Atomic(kind, protocol) => kind == Kind::Datatype && protocol == Protocol::AltTry,
         }
@@ -128,15 +134,15 @@ impl Way {
     pub(crate) fn needs_servers(self) -> bool {
         match self {
             Way::Pieces | Way::Default | Way::OwnFiles => false,
-            Way::Sections | Way::Atomic(..) => true,
+            Way::Sections | Way::Lockahead | Way::Group | Way::Atomic(..) => true,
         }
     }
 
     /// Tells the client.
     pub(crate) fn configure(self, config: &mut ClientConfig) {
         match self {
-            Way::Pieces | Way::OwnFiles => {}
-            Way::Default => config.desired_sections = false,
+            Way::Pieces | Way::Group | Way::OwnFiles => {}
+            Way::Default | Way::Lockahead => config.desired_sections = false,
             Way::Sections => config.desired_sections = true,
             Way::Atomic(kind, protocol) => {
                 config.lock_kind = match kind {
@@ -162,10 +168,10 @@ mod tests {
     fn all_kinds_and_protocols_have_names_that_lead_back() {
         let ways = Way::atomic();
         let names: Vec<String> = ways.iter().map(|way| way.name()).collect();
-        assert_eq!((names.len(), names[0].as_str(), names[9].as_str()), (10, "datatype-alt-try", "pieces"));
+        assert_eq!((names.len(), names[0].as_str(), names[9].as_str()), (11, "datatype-alt-try", "pieces"));
         for way in ways.iter().chain(&Way::collective()) {
             assert_eq!(Way::named(&way.name(), &ways).is_some(), ways.contains(way));
         }
-        assert_eq!(ways.iter().filter(|way| way.is_usual()).count(), 2);
+        assert_eq!(ways.iter().filter(|way| way.is_usual()).count(), 3);
     }
 }

@@ -14,7 +14,7 @@ use crate::sys;
 use ccpfs_client::Client;
 use ccpfs_config::ClientConfig;
 use ccpfs_region::Region;
-use ccpfs_types::Layout;
+use ccpfs_types::{Extent, Layout};
 use std::io::BufRead;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -138,6 +138,9 @@ impl Worker {
             RegionStep::Write => self.write()?,
             RegionStep::Flush => {
                 let target = self.open.take().ok_or_else(|| Failure::new("no file is open"))?;
+                if self.job.way == Way::Group {
+                    target.leave_group()?;
+                }
                 target.sync()?;
                 target.close()?;
             }
@@ -153,7 +156,14 @@ impl Worker {
 
     fn write(&mut self) -> Result<(), Failure> {
         let mut target = self.open.take().ok_or_else(|| Failure::new("no file is open"))?;
+        if self.job.way == Way::Group {
+            target.enter_group()?;
+        }
+        let mut ahead = (self.job.way == Way::Lockahead).then(|| Ahead::new(&self.operations));
         for (number, operation) in (0..).zip(&self.operations) {
+            if let Some(ahead) = &mut ahead {
+                ahead.before(&target, operation)?;
+            }
             let length = usize::try_from(operation.region.length_bytes()).expect("the data fit into memory");
             let data = &self.data.transfer(number)[..length];
             write_operation(&mut target, self.job.way, &operation.region, data)?;
@@ -217,10 +227,42 @@ impl Worker {
     }
 }
 
+/// Locks that are asked for ahead, as MPI-IO libraries do it (paper 004, II-B): so many at a time, and more when a write comes that
+/// none was asked for.
+struct Ahead {
+    pieces: Vec<Extent>,
+    asked: usize,
+    /// Where the last piece that was asked for ends.
+    end: u64,
+}
+
+/// Locks that are asked for at a time: the paper's default.
+const AHEAD_PIECES: usize = 500;
+
+impl Ahead {
+    fn new(operations: &[Operation]) -> Ahead {
+        let pieces = operations.iter().flat_map(|operation| operation.region.pieces()).collect();
+        Ahead { pieces, asked: 0, end: 0 }
+    }
+
+    fn before(&mut self, target: &Target, operation: &Operation) -> Result<(), Failure> {
+        if operation.region.bounds().start() < self.end {
+            return Ok(());
+        }
+        let to = self.pieces.len().min(self.asked + AHEAD_PIECES);
+        let pieces = &self.pieces[self.asked..to];
+        if let Some(last) = pieces.last() {
+            target.lock_ahead(pieces)?;
+            (self.asked, self.end) = (to, last.end());
+        }
+        Ok(())
+    }
+}
+
 /// Writes one operation; `data` are its bytes, piece after piece.
 fn write_operation(target: &mut Target, way: Way, region: &Region, data: &[u8]) -> Result<(), Failure> {
     match way {
-        Way::Pieces | Way::Default | Way::Sections | Way::OwnFiles => {
+        Way::Pieces | Way::Default | Way::Sections | Way::Lockahead | Way::Group | Way::OwnFiles => {
             let mut rest = data;
             for piece in region.pieces() {
                 let length = usize::try_from(piece.length()).expect("a part of the data");
