@@ -374,13 +374,10 @@ EXPORTED int MPI_File_get_amode(MPI_File handle, int *amode)
     return MPI_SUCCESS;
 }
 
-EXPORTED int MPI_File_set_info(MPI_File handle, MPI_Info info)
+int hints_agree(struct file *file, MPI_Info info)
 {
-    struct file *file = file_of(handle);
     struct hints hints;
 
-    if (!file)
-        return NEXT(MPI_File_set_info)(handle, info);
     hints_take(file->strings, info, NULL);
     hints_read(file->strings, &hints);
     /* The lock mode of an open file does not change, nor does its layout; what all must agree on is what rank 0 says. */
@@ -392,7 +389,13 @@ EXPORTED int MPI_File_set_info(MPI_File handle, MPI_Info info)
     PMPI_Bcast(&hints, (int)sizeof hints, MPI_BYTE, 0, file->comm);
     file->hints = hints;
     choose_aggregators(file, &file->hints);
-    return fail(file, agreed(file, locks_set_style(file)), "MPI_File_set_info");
+    return agreed(file, locks_set_style(file));
+}
+
+EXPORTED int MPI_File_set_info(MPI_File handle, MPI_Info info)
+{
+    struct file *file = file_of(handle);
+    return file ? fail(file, hints_agree(file, info), "MPI_File_set_info") : NEXT(MPI_File_set_info)(handle, info);
 }
 
 EXPORTED int MPI_File_get_info(MPI_File handle, MPI_Info *info)

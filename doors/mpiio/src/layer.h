@@ -334,5 +334,7 @@ void view_free(struct file *file);
 
 /* The same answer for all ranks: the highest error class of any. */
 int agreed(struct file *file, int code);
+/* Takes hints for an open file, all ranks together. Returns an MPI error class. */
+int hints_agree(struct file *file, MPI_Info info);
 
 #endif

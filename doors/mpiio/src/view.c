@@ -135,7 +135,6 @@ EXPORTED int MPI_File_set_view(MPI_File handle, MPI_Offset displacement, MPI_Dat
         flat_free(&tile);
         return fail(file, code, "MPI_File_set_view");
     }
-    hints_take(file->strings, info, NULL);
     view_free(file);
     file->tile = tile;
     file->is_monotone = order_of(&tile) > 0;
@@ -151,7 +150,9 @@ EXPORTED int MPI_File_set_view(MPI_File handle, MPI_Offset displacement, MPI_Dat
     /* Nobody has used the shared pointer of a file that was just opened: it is 0 then, and rank 0 knows. */
     if (file->rank == 0)
         code = pointer_reset(file);
-    return fail(file, agreed(file, code), "MPI_File_set_view");
+    int hinted = hints_agree(file, info);
+    code = agreed(file, code);
+    return fail(file, code == MPI_SUCCESS ? hinted : code, "MPI_File_set_view");
 }
 
 EXPORTED int MPI_File_get_view(MPI_File handle, MPI_Offset *displacement, MPI_Datatype *etype, MPI_Datatype *filetype, char *datarep)
