@@ -14,17 +14,18 @@ const LOOK_MS: u32 = 200;
 
 /// Options of `ccpfs group-lock`.
 ///
-/// Members of a group (all who have a group lock with the same number) read and write the file without any further lock traffic; everybody else waits
-/// until the last member has left. This command is a member for as long as COMMAND runs, or until it is interrupted.
-/// Programs become members by ccpfs_group_lock() of <ccpfs.h>.
+/// Members of a group (all who have a group lock with the same number) read and write the file without any further lock traffic;
+/// everybody else waits until the last member has left. This command is a member for as long as COMMAND runs, or until it is
+/// interrupted. Programs become members by ccpfs_group_lock() of <ccpfs.h>.
 ///
-/// What members give up: their reads and writes are not atomic beside each other; what one writes, another may not see before both have left; of bytes
-/// that two write, it is not said which stay. Use it where each member has its own part of the file. A member must be able to
-/// leave: a program that opens the file without being a member, inside of one, waits for itself. If others wait for longer than 31 times
-/// server.revoke_timeout_ms, members that do not write anything back meanwhile are given up by the servers and lose what they have not written
-/// back.
+/// What members give up: their reads and writes are not atomic beside each other; what one writes, another may not see before both
+/// have left; of bytes that two write, or that one writes and another cuts off, it is not said which stay. Use it where each member
+/// has its own part of the file.
+///
+/// Who is kept out waits for as long as the members stay: a COMMAND that touches the file without being a member never ends. If others
+/// wait for longer than 31 times server.revoke_timeout_ms, members that write nothing back meanwhile are given up by the servers,
+/// and lose what they have not written back.
 #[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
 pub(crate) struct GroupLockArguments {
     #[command(flatten)]
     cluster: ClusterChoice,

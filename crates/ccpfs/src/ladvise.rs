@@ -11,24 +11,30 @@ use std::sync::Arc;
 
 /// Options of `ccpfs ladvise`.
 ///
-/// Extents are half-open: --start 0 --end 4096 and --start 4096 --end 8192 are neighbours that share no byte. (Callers of Lustre's
-/// llapi_ladvise pass the last byte, end - 1, as its kernel expects: add one when porting them.)
+/// Extents are half-open: --start 0 --end 4096 and --start 4096 --end 8192 are neighbours
+/// that share no byte. (Callers of Lustre's llapi_ladvise pass the last byte, end - 1, as its
+/// kernel expects: add one when porting them.)
 ///
 /// What each advice does:
 ///
 ///   willread    reads the range, so that the servers have it in their memory.
 ///
-///   dontneed    makes every client write back and forget what it has of the range, so that all of it is with the servers.
+///   dontneed    makes every client write back and forget what it has of the range, so that
+///               all of it is with the servers.
 ///
-///   lockahead   asks for locks on exactly this range, for reading or writing, without waiting for anybody or taking a lock away, and says
-///               for each file: 'sent' (asked for; with --background the answer is not waited for), 'granted', 'denied' (somebody else
-///               has a lock in the way).
+///   lockahead   asks for locks on exactly this range, for reading or writing, without
+///               waiting for anybody or taking a lock away, and says for each file:
+///               'granted'; 'denied' (somebody else has a lock in the way); with
+///               --background, where the answer is not waited for, 'sent'.
 ///
-///   noexpand    asks for no more locks than each access needs, instead of all that nobody else has (--unset: the default again).
+///   noexpand    asks for no more locks than each access needs, instead of all that nobody
+///               else has (--unset: the default again).
 ///
-/// In ccPFS a lock belongs to a process, not to a node: locks that this command got, and its noexpand, end with it. They are here to try out what programs do
-/// with ccpfs_lockahead() and ccpfs_set_lock_expansion() of <ccpfs.h>, or with hints of MPI-IO. Programs that write pieces
-/// of a shared file at regular distances need no advice: their clients see it (client.desired_sections).
+/// In ccPFS a lock belongs to a process, not to a node: locks that this command got, and its
+/// noexpand, end with it. They are here to try out what programs do with ccpfs_lockahead()
+/// and ccpfs_lock_expansion() of <ccpfs.h>, or with hints of MPI-IO. Programs that write
+/// pieces of a shared file at regular distances need no advice: their clients see it
+/// (client.desired_sections).
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct LadviseArguments {
@@ -120,7 +126,10 @@ pub(crate) fn run(arguments: &LadviseArguments) -> Result<(), Failure> {
     client.shutdown().context(|| "cannot end the client".to_owned())?;
     match failed {
         0 => Ok(()),
-        count => Err(Failure::new(format!("the advice was refused for {count} of {} files", arguments.files.len()))),
+        count => Err(Failure::new(format!(
+            "the advice was refused for {count} of {} files",
+            arguments.files.len()
+        ))),
     }
 }
 

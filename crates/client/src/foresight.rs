@@ -58,8 +58,9 @@ impl Foresight {
         let fits = |section: &Section| {
             // Where every piece begins at the same place of a part of a unit, all lie as this one.
             let strides = || section.levels().iter().map(|level| level.stride());
-            let part = strides().filter(|stride| unit % stride == 0).fold(unit, u64::min);
-            section.offset() % part + section.length() <= part && strides().all(|stride| stride % part == 0)
+            let part = strides().filter(|stride| unit.is_multiple_of(*stride)).fold(unit, u64::min);
+            section.offset() % part + section.length() <= part
+                && strides().all(|stride| stride.is_multiple_of(part))
         };
         layout.stripe_count() > 1
             && self.looks

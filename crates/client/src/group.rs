@@ -43,7 +43,8 @@ impl File {
     /// Takes a group lock on the whole file: waits until all who are not of `group` have given back their locks, and keeps them out until
     /// [`File::group_unlock`]. All handles of this client on the file are members then.
     ///
-    /// Members must not depend on each other's data before all have left: see [`File::group_unlock`] for what is given up. A
+    /// Members must not depend on each other's data before all have left (`semantics.md` S27), nor cut the file ([`File::truncate`]) where
+    /// another one writes: the cut may win over what is written later. A
     /// client that keeps others waiting is given up by the server after 31 times its `revoke_timeout_ms`, counted anew with each flush; then it loses
     /// what it has not flushed.
     ///

@@ -39,6 +39,8 @@ fn advice_is_given_for_each_file_and_says_what_became_of_it() {
         folder.run(&["ladvise", "-a", "willread", &one, &missing]).failed(1, &["1 of 2 files", "missing"]);
     assert_eq!(said.out, format!("{one}: read\n"));
     folder.run(&["down"]).ok();
+    folder.wait_for_processes(|count| count == 0);
+    assert!(folder.path().is_dir());
 }
 
 #[test]
@@ -63,4 +65,6 @@ fn a_group_lock_keeps_others_out_until_it_ends() {
     ended.ok();
     assert!(folder.run(&lockahead).ok().out.contains("granted"));
     folder.run(&["down"]).ok();
+    folder.wait_for_processes(|count| count == 0);
+    assert!(folder.path().is_dir());
 }
