@@ -77,10 +77,9 @@ fn decoded(region: &[u8]) -> Result<Region, DecodeError> {
     batch.extend_from_slice(region);
     let body = u32::try_from(batch.len() - 6).unwrap();
     batch[2..6].copy_from_slice(&body.to_le_bytes());
-    match decode_batch(&batch).next().unwrap()? {
-        Message::Revoke { region, .. } => Ok(region),
-        other => panic!("{} is no Revoke", other.name()),
-    }
+    let message = decode_batch(&batch).next().unwrap()?;
+    let Message::Revoke { region, .. } = message else { panic!("{} is no Revoke", message.name()) };
+    Ok(region)
 }
 
 /// The bytes of a region: kind, count, and numbers, of which those of sections begin with a depth.

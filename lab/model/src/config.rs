@@ -65,6 +65,8 @@ pub struct Options {
     pub late_bytes: bool,
     /// What a client sends on its callback connection may change places (R31).
     pub swaps: bool,
+    /// Above 0: who writes desires all pieces of this length that lie so many bytes apart from there on; otherwise all that follows.
+    pub stride: u8,
     /// Most bytes of one flush.
     pub flush_bytes_max: u64,
     /// Canceled locks with flushes put off before some are flushed.
@@ -83,6 +85,7 @@ pub const PLAIN: Options = Options {
     shrinks: 0,
     late_bytes: false,
     swaps: false,
+    stride: 0,
     flush_bytes_max: 1 << 20,
     put_off_max: 256,
     locks_max: 8,

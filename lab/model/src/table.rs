@@ -12,6 +12,11 @@ const W02: Op = Op::Write(&[part(0, 0, 2)]);
 const W13: Op = Op::Write(&[part(0, 1, 3)]);
 const W04: Op = Op::Write(&[part(0, 0, 4)]);
 const W24: Op = Op::Write(&[part(0, 2, 4)]);
+/// Single bytes of the first, for sections of every second byte.
+const B0: Op = Op::Write(&[part(0, 0, 1)]);
+const B1: Op = Op::Write(&[part(0, 1, 2)]);
+const B2: Op = Op::Write(&[part(0, 2, 3)]);
+const B3: Op = Op::Write(&[part(0, 3, 4)]);
 const R01: Op = Op::Read(&[part(0, 0, 1)]);
 const R02: Op = Op::Read(&[part(0, 0, 2)]);
 const R03: Op = Op::Read(&[part(0, 0, 3)]);
@@ -41,6 +46,8 @@ const ONE: Config = Config {
     small: false,
 };
 const TWO: Config = Config { stripes: 2, shards: 2, ..ONE };
+
+const STRIDED: Options = Options { stride: 2, ..PLAIN };
 
 const SLOW: Options = Options { slow_device: true, ..PLAIN };
 const TRIMS: Options = Options { trims: true, ..PLAIN };
@@ -189,6 +196,30 @@ pub static CONFIGS: &[Config] = &[
         about: "a cut to a longer length against one to a shorter",
         nodes: &[&[&[T3, R04]], &[&[W02, T1]]],
         length: 2,
+        ..ONE
+    },
+    Config {
+        name: "sections",
+        about: "two clients that write every second byte each, and a third one that wants one of the first one's",
+        nodes: &[&[&[B0, B2]], &[&[B1, B3]], &[&[B2]]],
+        options: STRIDED,
+        states_max: Some(400_000),
+        ..ONE
+    },
+    Config {
+        name: "sections-narrowed",
+        about: "a section of which somebody wants what has not been written yet, and both want more of each other's",
+        nodes: &[&[&[B0, B2]], &[&[B2, R03]]],
+        options: STRIDED,
+        small: true,
+        ..ONE
+    },
+    Config {
+        name: "sections-shrink",
+        about: "a section is given back, or narrowed, while it is asked for, and messages change places",
+        nodes: &[&[&[B0, B2]], &[&[B2, B0]]],
+        options: Options { shrinks: 1, swaps: true, flushes: true, ..STRIDED },
+        states_max: Some(400_000),
         ..ONE
     },
     Config {

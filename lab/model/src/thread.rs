@@ -7,6 +7,7 @@ use crate::mark::Mark;
 use crate::rule::{Found, Rule, broken};
 use crate::state::{Data, Step, Tag, range};
 use ccpfs_cached_stripe::Input;
+use ccpfs_region::{Region, Section, UNBOUNDED};
 use ccpfs_types::{Extent, LockId, OperationId, RequestId, Sn, Terms};
 use ccpfs_wire::{Channel, Message};
 use ccpfs_writeback::BarrierId;
@@ -62,13 +63,18 @@ impl Turn<'_> {
             Op::Append { .. } | Op::Truncate { .. } => Extent::to_eof(start.into()),
             Op::Size { .. } | Op::Sync => return Ok(()),
         };
-        let desired = Extent::to_eof(required.start());
+        let stride = match self.world.op(tag).op {
+            Op::Write(_) => u64::from(self.world.config.options.stride),
+            Op::Read(_) | Op::Append { .. } | Op::Truncate { .. } | Op::Size { .. } | Op::Sync => 0,
+        };
+        let desired = Section::new(required.start(), required.length(), &[(stride, UNBOUNDED)])
+            .map_or_else(|_| Region::from(Extent::to_eof(required.start())), Region::from);
         let number = Number { tag, kind: Number::LOCK, of: stripe, sub: 0 }.get();
         let input = Input::Acquire {
             operation: OperationId(number),
             mode: self.world.mode(tag),
             required: required.into(),
-            desired: desired.into(),
+            desired,
             request: RequestId(number),
             terms: Terms::WAIT,
         };
