@@ -356,10 +356,8 @@ fn exercise(door: Door, configuration: &str) {
     let world = World::start(&Settings::default());
     let settings = world.config().with_file_name("fsx.toml");
     std::fs::write(&settings, configuration).unwrap();
-    // Each look at a mapping and each sync is a message on a mount.
-    let operations = if matches!(door, Door::Mount(_)) && !is_long() { "25000" } else { "100000" };
     let mut command = world.command(door, &fsx);
-    command.args(["-N", operations, "-S", "7", "-f"]).arg(&settings).arg("exercised");
+    command.args(["-N", "100000", "-S", "7", "-f"]).arg(&settings).arg("exercised");
     let said = output_of(&mut command);
     assert!(said.contains("All operations completed"), "{said}");
 }
