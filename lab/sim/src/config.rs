@@ -101,6 +101,10 @@ numbers! {
         lock_whole = 0,
         /// Above 0: a call for one piece asks for all that lie so many bytes behind each other from it on.
         desired_stride_bytes = 0,
+        /// Above 0: of those, so many.
+        desired_copies = 0,
+        /// Above 0: all locks are of the group with this number, whose members stand in nobody's way among themselves.
+        group = 0,
         /// Lock mode of writes: 0 the least restrictive one that serves, 1 NBW, 2 BW, 3 PW.
         write_mode = 0,
         /// Of a thousand flushes, so many carry what the pages hold on arrival, and not when they were taken.

@@ -1,6 +1,7 @@
 //! The figures of the paper (and one beyond it), each as a list of runs and what is made of their outcomes.
 
 pub mod applications;
+mod collective004;
 mod conflict;
 pub mod datatype;
 pub mod explain;
@@ -95,7 +96,7 @@ impl Entry {
 }
 
 /// All figures, in the order of the page.
-pub const FIGURES: [Entry; 14] = [
+pub const FIGURES: [Entry; 16] = [
     Entry {
         name: "4",
         what: "N-N, N-1 segmented and N-1 strided under a traditional lock manager",
@@ -193,6 +194,20 @@ pub const FIGURES: [Entry; 14] = [
         part: 1,
         specs: locks001::specs,
         figure: locks001::figure6,
+    },
+    Entry {
+        name: "004-collective",
+        what: "paper 004: collective writes of a shared file, by how their locks are asked for",
+        part: 1,
+        specs: collective004::specs_collective,
+        figure: collective004::collective,
+    },
+    Entry {
+        name: "004-wrf",
+        what: "paper 004: the files of a weather forecast, 743 s and 150 s",
+        part: collective004::WRF_PART,
+        specs: collective004::specs_wrf,
+        figure: collective004::wrf,
     },
 ];
 

@@ -64,6 +64,10 @@ pub struct Spec {
     pub in_line: bool,
     /// A copy takes up to so much longer, nanoseconds: clients are not in step for ever.
     pub jitter_ns: u64,
+    /// Clients see that their calls lie so far behind each other on a stripe, bytes, and desire so many of them (0: all); 0: not.
+    pub desired: (u64, u64),
+    /// All clients share a group lock.
+    pub group: bool,
 }
 
 /// The product under a policy by name.
@@ -93,6 +97,8 @@ impl Spec {
             eager: false,
             in_line: false,
             jitter_ns: 0,
+            desired: (0, 0),
+            group: false,
         }
     }
 
@@ -136,6 +142,8 @@ impl Spec {
         }
         config.net.by_packets = u64::from(!self.in_line);
         config.client.wake_jitter_ns = self.jitter_ns;
+        (config.client.desired_stride_bytes, config.client.desired_copies) = self.desired;
+        config.client.group = u64::from(self.group);
         self.hardware.apply(&mut config);
         config
     }

@@ -10,7 +10,7 @@ use crate::workload::Work;
 use ccpfs_cached_stripe::Input;
 use ccpfs_dlm::client::{Intent, least_restrictive};
 use ccpfs_region::{Region, Section, UNBOUNDED};
-use ccpfs_types::{Extent, LockMode, OperationId, RequestId, Sn, Terms};
+use ccpfs_types::{Extent, GroupId, LockMode, OperationId, RequestId, Sn, Terms};
 use std::cmp::Reverse;
 
 impl Client {
@@ -34,10 +34,11 @@ impl Client {
 
     /// What a call desires beyond what it requires of a stripe: all that follows, or, where clients see a stride in everything, all
     /// that follows at that stride.
-    fn desired(required: &Region, stride: u64) -> Region {
+    fn desired(required: &Region, stride: u64, copies: u64) -> Region {
         let start = required.bounds().start();
         let piece = required.piece_from(start).expect("a region has a piece");
-        let comb = Section::new(start, piece.length(), &[(stride, UNBOUNDED)]).ok().map(Region::from);
+        let count = if copies > 0 { copies } else { UNBOUNDED };
+        let comb = Section::new(start, piece.length(), &[(stride, count)]).ok().map(Region::from);
         let comb = comb.filter(|comb| stride > 0 && comb.contains_region(required));
         comb.unwrap_or_else(|| Extent::to_eof(start).into())
     }
@@ -104,10 +105,10 @@ impl Client {
         let acquire = Input::Acquire {
             operation,
             mode: mode(Self::intent(op), op.parts.len(), settings.write_mode),
-            desired: Self::desired(&required, settings.desired_stride_bytes),
+            desired: Self::desired(&required, settings.desired_stride_bytes, settings.desired_copies),
             required,
             request,
-            terms: Terms::WAIT,
+            terms: Terms { group: GroupId(settings.group), ..Terms::WAIT },
         };
         self.step(engine, op.file, stripe, acquire);
         op.enter(Phase::Answer)
