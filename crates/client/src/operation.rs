@@ -130,8 +130,11 @@ pub(crate) fn lock<'a>(
     let mut operation = Operation { held: Vec::with_capacity(parts.len()) };
     for (index, extent) in parts {
         let stripe = &file.stripes[index as usize];
-        let required = if client.config.lock_whole { Extent::WHOLE } else { extent };
-        match acquire(client, (stripe, layout), (mode, file.group.id()), required, wish.foresight) {
+        let (required, foresight) = match client.config.lock_whole {
+            true => (Extent::WHOLE, None),
+            false => (extent, wish.foresight),
+        };
+        match acquire(client, (stripe, layout), (mode, file.group.id()), required, foresight) {
             Ok(id) => operation.held.push((stripe, id)),
             Err(error) => {
                 operation.finish(client);
