@@ -2,7 +2,7 @@
 
 use crate::calls::{CALL_BYTES_MAX, handle};
 use crate::handles::Held;
-use crate::regions::region_of;
+use crate::regions::{region_of, simple_region_of};
 use crate::reply::{Failure, reply, string};
 use ccpfs_client::{LockStyle, Region};
 use ccpfs_types::Extent;
@@ -66,15 +66,15 @@ unsafe fn parts<'a>(list: *const Part, count: size_t) -> Result<&'a [Part], Fail
 /// Most sections of a region that is one operation although nobody asks for that.
 const SECTIONS_MAX: usize = 8;
 
-/// Whether parts that need not be atomic are best done as one operation: they lie regularly, and so need few locks, which those of other
+/// Parts that need not be atomic and are best done as one operation: they lie regularly, and so need few locks, which those of other
 /// clients in between do not meet, and which serve whoever reads them back in the same way.
-fn is_simple(parts: &[Part]) -> bool {
+fn simple(parts: &[Part]) -> Option<(Vec<&Part>, Region)> {
     if parts.len() < 2 {
-        return false;
+        return None;
     }
-    let sorted = in_order(parts);
-    let region = sorted.and_then(|sorted| region_of(&extents(&sorted)));
-    region.is_some_and(|region| region.sections().take(SECTIONS_MAX + 1).count() <= SECTIONS_MAX)
+    let sorted = in_order(parts)?;
+    let region = simple_region_of(&extents(&sorted), SECTIONS_MAX)?;
+    Some((sorted, region))
 }
 
 fn signed(total: usize) -> ssize_t {
@@ -123,8 +123,8 @@ unsafe extern "C" fn ccpfs_read_parts(number: c_int, list: *const Part, count: s
         let held = handle(number)?;
         // SAFETY: as the caller promises.
         let parts = unsafe { parts(list, count) }?;
-        if is_simple(parts) {
-            return read_atomic(&held, parts);
+        if let Some((sorted, region)) = simple(parts) {
+            return read_sorted(&held, parts, &sorted, &region);
         }
         read_each(parts, |bytes, at| Ok(held.file.read_at(bytes, at)?))
     })
@@ -136,10 +136,9 @@ unsafe extern "C" fn ccpfs_write_parts(number: c_int, list: *const Part, count: 
         let held = handle(number)?;
         // SAFETY: as the caller promises.
         let parts = unsafe { parts(list, count) }?;
-        let total = if is_simple(parts) {
-            write_atomic(&held, parts)?
-        } else {
-            write_each(parts, |bytes, at| Ok(held.file.write_at(bytes, at)?))?
+        let total = match simple(parts) {
+            Some((sorted, region)) => write_sorted(&held, &sorted, &region)?,
+            None => write_each(parts, |bytes, at| Ok(held.file.write_at(bytes, at)?))?,
         };
         finish_write(&held)?;
         Ok(total)
@@ -196,33 +195,50 @@ fn write_atomic(held: &Held<'_>, parts: &[Part]) -> Result<ssize_t, Failure> {
     let parts =
         in_order(parts).ok_or_else(|| Failure::new(libc::EINVAL, "parts of an atomic write overlap"))?;
     let Some(region) = region_of(&extents(&parts)) else { return Ok(0) };
-    if let Some((memory, length)) = one_piece(&parts) {
+    write_sorted(held, &parts, &region)
+}
+
+/// Writes parts that are sorted and make up the region.
+fn write_sorted(held: &Held<'_>, parts: &[&Part], region: &Region) -> Result<ssize_t, Failure> {
+    if let Some((memory, length)) = one_piece(parts) {
         // SAFETY: the parts are those of a call, whose caller promised it.
         let bytes = unsafe { slice::from_raw_parts(memory.cast(), length) };
-        return Ok(signed(write_region(held, &region, bytes)?));
+        return Ok(signed(write_region(held, region, bytes)?));
     }
     let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.length).sum());
     for part in parts {
         // SAFETY: the parts are those of a call, whose caller promised it.
         bytes.extend_from_slice(unsafe { part.bytes() });
     }
-    Ok(signed(write_region(held, &region, &bytes)?))
+    Ok(signed(write_region(held, region, &bytes)?))
 }
 
 fn read_atomic(held: &Held<'_>, parts: &[Part]) -> Result<ssize_t, Failure> {
     let Some(sorted) = in_order(parts) else { return read_hull(held, parts) };
     let Some(region) = region_of(&extents(&sorted)) else { return Ok(0) };
-    if let Some((memory, length)) = one_piece(&sorted) {
+    read_sorted(held, parts, &sorted, &region)
+}
+
+/// Reads parts that, sorted, make up the region.
+fn read_sorted(
+    held: &Held<'_>,
+    parts: &[Part],
+    sorted: &[&Part],
+    region: &Region,
+) -> Result<ssize_t, Failure> {
+    // Parts in another order are counted in theirs, below.
+    let in_place = one_piece(sorted).filter(|_| parts.is_sorted_by_key(|part| part.offset));
+    if let Some((memory, length)) = in_place {
         // SAFETY: the parts are those of a call, whose caller promised it; the client writes the bytes and reads none.
         let bytes = unsafe { slice::from_raw_parts_mut(memory.cast(), length) };
-        return Ok(signed(read_region(held, &region, bytes)?));
+        return Ok(signed(read_region(held, region, bytes)?));
     }
     let mut bytes = vec![0; sorted.iter().map(|part| part.length).sum()];
-    let got = read_region(held, &region, &mut bytes)?;
+    let got = read_region(held, region, &mut bytes)?;
     let mut rest = &bytes[..got];
     // The end of the file, if it was met: behind the last byte that was found.
     let mut end = u64::MAX;
-    for part in &sorted {
+    for part in sorted {
         let there = part.length.min(rest.len());
         // SAFETY: as above.
         let to = unsafe { part.bytes_mut() };

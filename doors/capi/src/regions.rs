@@ -26,6 +26,22 @@ impl Form {
 
 /// The bytes of all `extents`, which are sorted and do not overlap. `None` if there are none.
 pub(crate) fn region_of(extents: &[Extent]) -> Option<Region> {
+    let joined = joined(extents);
+    // Where there are too many sections, or their overlaps are hard to see, the list says the same.
+    Region::from_sections(sections_of(&joined)).ok().or_else(|| Region::from_extents(joined))
+}
+
+/// As [`region_of`], if at most `sections_max` sections say it.
+pub(crate) fn simple_region_of(extents: &[Extent], sections_max: usize) -> Option<Region> {
+    let sections = sections_of(&joined(extents));
+    if sections.len() > sections_max {
+        return None;
+    }
+    Region::from_sections(sections).ok()
+}
+
+/// Extents that touch as one.
+fn joined(extents: &[Extent]) -> Vec<Extent> {
     let mut joined: Vec<Extent> = Vec::new();
     for extent in extents {
         match joined.last_mut() {
@@ -33,9 +49,7 @@ pub(crate) fn region_of(extents: &[Extent]) -> Option<Region> {
             Some(_) | None => joined.push(*extent),
         }
     }
-    let sections = sections_of(&joined);
-    // Where there are too many, or their overlaps are hard to see, the list says the same.
-    Region::from_sections(sections).ok().or_else(|| Region::from_extents(joined))
+    joined
 }
 
 fn sections_of(extents: &[Extent]) -> Vec<Section> {
@@ -127,6 +141,7 @@ mod tests {
                 (at - length, length)
             })
             .collect();
+        assert_eq!(simple_region_of(&extents(&list), 8), None);
         let region = region_of(&extents(&list)).expect("not empty");
         assert_eq!(region.length_bytes(), list.iter().map(|(_, length)| length).sum::<u64>());
         assert!(

@@ -59,6 +59,8 @@ static int flags_of(int amode, int is_first)
 struct opening {
     int64_t code;
     int64_t mark;
+    /* With MPI_MODE_APPEND: where the file ends. */
+    int64_t end;
     struct hints hints;
 };
 
@@ -88,6 +90,10 @@ static void open_first(struct file *file, struct opening *opening)
     }
     if (opening->code == MPI_SUCCESS && ccpfs->layout(file->handle, &stripe_count, &stripe_bytes) < 0)
         opening->code = class_of(errno);
+    struct stat attributes = {0};
+    if (opening->code == MPI_SUCCESS && (file->amode & MPI_MODE_APPEND) && ccpfs->fstat(file->handle, &attributes) < 0)
+        opening->code = class_of(errno);
+    opening->end = attributes.st_size;
     hints->stripe_count = stripe_count;
     hints->stripe_bytes = (int64_t)stripe_bytes;
     struct timespec time;
@@ -144,7 +150,6 @@ static int open_all(struct file *file, MPI_Info info)
 {
     const struct library *ccpfs = library();
     struct opening opening = {.code = MPI_SUCCESS};
-    struct stat attributes;
     int code = MPI_SUCCESS;
 
     hints_take(file->strings, info, file->path);
@@ -154,8 +159,11 @@ static int open_all(struct file *file, MPI_Info info)
         choose_aggregators(file, &opening.hints);
     }
     PMPI_Bcast(&opening, (int)sizeof opening, MPI_BYTE, 0, file->comm);
-    if (opening.code != MPI_SUCCESS)
+    if (opening.code != MPI_SUCCESS) {
+        if (file->rank == 0 && file->handle >= 0)
+            ccpfs->close(file->handle);
         return (int)opening.code;
+    }
     file->hints = opening.hints;
     choose_aggregators(file, &file->hints);
     if (file->rank != 0) {
@@ -165,13 +173,7 @@ static int open_all(struct file *file, MPI_Info info)
     }
     if (code == MPI_SUCCESS)
         code = pointer_name(file, opening.mark);
-    if (code == MPI_SUCCESS && (file->amode & MPI_MODE_APPEND)) {
-        if (ccpfs->fstat(file->handle, &attributes) < 0)
-            code = class_of(errno);
-        file->position = attributes.st_size;
-        if (code == MPI_SUCCESS && file->rank == 0)
-            code = pointer_set(file, file->position);
-    }
+    file->position = file->pointer_preset = opening.end;
     if (code == MPI_SUCCESS)
         code = locks_set_style(file);
     file->group = (uint64_t)opening.mark | 1;
@@ -237,8 +239,6 @@ EXPORTED int MPI_File_open(MPI_Comm comm, const char *name, int amode, MPI_Info 
         return fail(NULL, MPI_ERR_NO_MEM, "MPI_File_open");
     code = open_all(file, info);
     if (code != MPI_SUCCESS) {
-        if (file->rank == 0 && file->pointer_path)
-            system_calls()->unlink(file->pointer_path);
         file_free(file);
         return fail(NULL, code, "MPI_File_open");
     }

@@ -228,6 +228,8 @@ struct file {
     /* The shared file pointer: a file beside this one. */
     char *pointer_path;
     int pointer_descriptor;
+    /* Where it is before its first use. */
+    MPI_Offset pointer_preset;
 
     /* The group of group locks, and whether this rank is in it. */
     uint64_t group;

@@ -50,12 +50,12 @@ static int change(struct file *file, int keep, MPI_Offset amount, MPI_Offset *be
     if (code == MPI_SUCCESS) {
         ssize_t got = calls->pread(file->pointer_descriptor, &value, sizeof value, 0);
         if (got != sizeof value)
-            value = 0;
+            value = file->pointer_preset;
         if (got < 0)
             code = class_of(errno);
         *before = value;
         value = (keep ? value : 0) + amount;
-        if (code == MPI_SUCCESS && amount != (keep ? 0 : *before) &&
+        if (code == MPI_SUCCESS && (got != sizeof value || value != *before) &&
             calls->pwrite(file->pointer_descriptor, &value, sizeof value, 0) != sizeof value)
             code = class_of(errno);
         lock_whole(file->pointer_descriptor, F_UNLCK);

@@ -148,6 +148,7 @@ EXPORTED int MPI_File_set_view(MPI_File handle, MPI_Offset displacement, MPI_Dat
     file->position = 0;
     pthread_mutex_unlock(&file->lock);
     /* Nobody has used the shared pointer of a file that was just opened: it is 0 then, and rank 0 knows. */
+    file->pointer_preset = 0;
     if (file->rank == 0)
         code = pointer_reset(file);
     int hinted = hints_agree(file, info);

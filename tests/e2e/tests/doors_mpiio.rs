@@ -139,7 +139,14 @@ fn pnetcdf_on_open_mpi_goes_through_the_layer_unchanged() {
         {
             command.env(variable, "1");
         }
-        command.env("OMPI_MCA_plm", "isolated").env("OMPI_MCA_mpi_yield_when_idle", "1");
+        for (variable, value) in [
+            ("plm", "isolated"),
+            ("mpi_yield_when_idle", "1"),
+            ("hwloc_base_binding_policy", "none"),
+            ("btl_vader_single_copy_mechanism", "none"),
+        ] {
+            command.env(format!("OMPI_MCA_{variable}"), value);
+        }
         // PnetCDF looks at the first bytes of a file without MPI.
         let library = format!("LD_PRELOAD={}:{}", built("libccpfs_preload.so").display(), layer.display());
         command.args(["-n", "3", "env", &library]).arg(program).arg(cluster.namespace().join("file"));
