@@ -203,7 +203,7 @@ pub static CONFIGS: &[Config] = &[
         about: "two clients that write every second byte each, and a third one that wants one of the first one's",
         nodes: &[&[&[B0, B2]], &[&[B1, B3]], &[&[B2]]],
         options: STRIDED,
-        states_max: Some(400_000),
+        small: true,
         ..ONE
     },
     Config {
@@ -211,7 +211,6 @@ pub static CONFIGS: &[Config] = &[
         about: "a section of which somebody wants what has not been written yet, and both want more of each other's",
         nodes: &[&[&[B0, B2]], &[&[B2, R03]]],
         options: STRIDED,
-        small: true,
         ..ONE
     },
     Config {
