@@ -132,6 +132,8 @@ int is_named(MPI_Datatype datatype);
 /* Whether all basic types in it have the same size in external32 as here. */
 int is_external32_sized(MPI_Datatype datatype);
 
+/* ---- cursor.c ---- */
+
 /* A place in copies of a datatype that follow each other. */
 struct cursor {
     const struct flat *flat;
