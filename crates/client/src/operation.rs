@@ -11,6 +11,7 @@ use crate::stripe::{Answer, Inner, Outbox, Stripe, local, to_eof};
 use ccpfs_cached_stripe::{Input, PUT_OFF_MAX, Settings};
 use ccpfs_dlm::client::{self as dlm, Intent, least_restrictive};
 use ccpfs_region::Region;
+use ccpfs_types::limits::FILE_BYTES_MAX;
 use ccpfs_types::{Extent, GroupId, Layout, LockMode, OperationId, Terms};
 use std::sync::{Arc, MutexGuard};
 use std::time::Instant;
@@ -22,12 +23,15 @@ pub(crate) struct Wish<'w> {
     pub(crate) extent: Extent,
     /// Who may know what will be wanted next; if nobody does, all that follows.
     pub(crate) foresight: Option<&'w Foresight>,
+    /// Bytes behind it that will be fetched along with it, with what lies between: if a lock must be asked for, those are needed too. A
+    /// reader at small distances would otherwise ask for each piece where others have locks on what lies between.
+    pub(crate) along_bytes: u64,
 }
 
 impl Wish<'_> {
     /// A wish of somebody who does not look ahead.
     pub(crate) fn new(intent: Intent, extent: Extent) -> Wish<'static> {
-        Wish { intent, extent, foresight: None }
+        Wish { intent, extent, foresight: None, along_bytes: 0 }
     }
 }
 
@@ -134,6 +138,7 @@ pub(crate) fn lock<'a>(
             true => (Extent::WHOLE, None),
             false => (extent, wish.foresight),
         };
+        let required = along(stripe, mode, required, wish.along_bytes);
         match acquire(client, (stripe, layout), (mode, file.group.id()), required, foresight) {
             Ok(id) => operation.held.push((stripe, id)),
             Err(error) => {
@@ -143,6 +148,15 @@ pub(crate) fn lock<'a>(
         }
     }
     Ok(operation)
+}
+
+/// What an operation asks for that wants some bytes behind `extent` along with it: just that if there is a lock for it.
+fn along(stripe: &Stripe, mode: LockMode, extent: Extent, along_bytes: u64) -> Extent {
+    let end = extent.end().saturating_add(along_bytes);
+    if along_bytes == 0 || end > FILE_BYTES_MAX || stripe.lock().cached().covers(mode, &extent.into()) {
+        return extent;
+    }
+    Extent::new(extent.start(), end).unwrap_or(extent)
 }
 
 /// Begins the use of one lock of as much as follows, or as is desired.

@@ -37,8 +37,10 @@ pub(crate) fn read(
     let reservation = client.reserve(layout, extent.length())?;
     let mut turn = file.ranges.lock(extent.hull(Extent::new(offset, reach).unwrap_or(extent)), false);
     // Who reads ahead wants what lies between as well.
+    let along = ahead_bytes > 0 && foresight.is_sure() && !foresight.is_exact();
+    let along_bytes = if along { ahead_bytes / u64::from(layout.stripe_count()) } else { 0 };
     let foresight = Some(foresight).filter(|foresight| ahead_bytes == 0 || foresight.is_exact());
-    let wish = Wish { intent: Intent::Read, extent, foresight };
+    let wish = Wish { foresight, along_bytes, ..Wish::new(Intent::Read, extent) };
     let operation = operation::begin(client, file, &mut turn, &wish)?;
     copy_all_out(client, file, operation, &reservation, buffers, (extent, ahead_bytes))
 }

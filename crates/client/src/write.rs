@@ -29,7 +29,7 @@ pub(crate) fn write(
     client.wait_for_budget()?;
     let reservation = client.reserve(file.stub.layout, extent.length())?;
     let mut turn = file.ranges.lock(extent, true);
-    let wish = Wish { intent: Intent::Write, extent, foresight: Some(foresight) };
+    let wish = Wish { foresight: Some(foresight), ..Wish::new(Intent::Write, extent) };
     let operation = operation::begin(client, file, &mut turn, &wish)?;
     copy_in(client, file, operation, &reservation, buffers, extent)
 }

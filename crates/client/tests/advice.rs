@@ -247,6 +247,25 @@ fn strided_readers_and_regions_beside_a_section_see_what_was_written() {
     cluster.stop();
 }
 
+#[test]
+fn readers_at_small_distances_of_what_others_have_as_sections_ask_seldom() {
+    let cluster = Cluster::start();
+    let clients: Vec<Client> = (0..3).map(|_| cluster.client(|_| {})).collect();
+    for stripes in [1, 3] {
+        let name = format!("readers-{stripes}");
+        let files: Vec<File> = clients.iter().map(|client| cluster.open(client, &name, stripes)).collect();
+        for number in 0..600 {
+            fill(&files[usize::try_from(number % 2).unwrap()], number);
+        }
+        let before = clients[2].statistics();
+        check(&files[2], (1..600).step_by(2));
+        let did = clients[2].statistics().since(&before);
+        assert!(did.lock_requests <= 30 && did.read_rpcs <= 100, "{did:?}");
+        check(&files[0], (1..600).step_by(2));
+    }
+    cluster.stop();
+}
+
 //= semantics.md#S27 type=test
 #[test]
 fn members_of_a_group_write_beside_each_other_and_others_wait_until_all_have_left() {
