@@ -98,6 +98,7 @@ fn read_each(
     Ok(signed(total))
 }
 
+/// Writes parts by `write` until one is cut short by an error that comes after its first bytes.
 fn write_each(
     parts: &[Part],
     mut write: impl FnMut(&[u8], u64) -> Result<usize, Failure>,
@@ -105,7 +106,11 @@ fn write_each(
     let mut total = 0;
     for part in parts.iter().filter(|part| part.length > 0) {
         // SAFETY: the parts are those of a call, whose caller promised it.
-        total += write(unsafe { part.bytes() }, part.offset)?;
+        let written = write(unsafe { part.bytes() }, part.offset)?;
+        total += written;
+        if written < part.length {
+            break;
+        }
     }
     Ok(signed(total))
 }

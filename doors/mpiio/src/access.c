@@ -60,13 +60,51 @@ void memory_copy(const struct memory *memory, int64_t position, int64_t length, 
     }
 }
 
+/*
+ * A write that stopped before its end without saying why: the rest is given once more, for the reason. Returns an MPI error class; no error
+ * if nothing is in the way any more.
+ */
+static int write_rest(struct file *file, const struct ccpfs_part *parts, size_t count, int64_t written, int64_t *done)
+{
+    struct ccpfs_part *rest = malloc(count * sizeof *rest);
+    size_t left = 0;
+    int64_t wanted = 0;
+
+    if (!rest)
+        return MPI_ERR_NO_MEM;
+    for (size_t i = 0; i < count; i++) {
+        /* Parts that go back may have been written in another order: nobody knows which are missing. */
+        if (i > 0 && parts[i].offset < parts[i - 1].offset) {
+            free(rest);
+            return MPI_ERR_IO;
+        }
+        int64_t length = (int64_t)parts[i].length, passed = written < length ? written : length;
+        written -= passed;
+        if (passed == length)
+            continue;
+        rest[left++] = (struct ccpfs_part){
+            .offset = parts[i].offset + (uint64_t)passed, .memory = (char *)parts[i].memory + passed, .length = (size_t)(length - passed)};
+        wanted += length - passed;
+    }
+    ssize_t answer = library()->write_parts(file->handle, rest, left);
+    int error = errno;
+    free(rest);
+    if (answer < 0)
+        return class_of(error);
+    *done += answer;
+    return answer < wanted ? MPI_ERR_IO : MPI_SUCCESS;
+}
+
 int parts_call(struct file *file, int is_write, int is_atomic, const struct ccpfs_part *parts, size_t count, int64_t *done)
 {
     const struct library *ccpfs = library();
     double begun = now();
     struct tally *tally = tally_of(file, is_write);
+    int64_t wanted = 0;
     ssize_t answer;
 
+    for (size_t i = 0; i < count; i++)
+        wanted += (int64_t)parts[i].length;
     if (is_write)
         answer = is_atomic ? ccpfs->write_atomic(file->handle, parts, count) : ccpfs->write_parts(file->handle, parts, count);
     else
@@ -81,7 +119,11 @@ int parts_call(struct file *file, int is_write, int is_atomic, const struct ccpf
         left -= part;
     }
     *done += answer;
-    return MPI_SUCCESS;
+    if (!is_write || answer == wanted)
+        return MPI_SUCCESS;
+    /* Unlike a read, a write has no end of the file to meet. An atomic one that was done in two halves was not atomic. */
+    int code = write_rest(file, parts, count, answer, done);
+    return code == MPI_SUCCESS && is_atomic ? MPI_ERR_IO : code;
 }
 
 /* A growing list of parts. */
