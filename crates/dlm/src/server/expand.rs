@@ -3,7 +3,7 @@
 use super::request::{Claim, Request};
 use super::resource::Resource;
 use ccpfs_region::Region;
-use ccpfs_types::{Expansion, Extent};
+use ccpfs_types::{Expansion, Extent, LockId};
 
 /// Lustre's limit of growth under contention, half-open (ANCHORS S5: 32 MiB - 1, inclusive).
 const LUSTRE_GROWN_BYTES_MAX: u64 = 32 << 20;
@@ -79,7 +79,7 @@ impl Resource {
         let past_waiting = self.policy.expansion == Expansion::PastWaiting;
         // Who begins before has a byte here, or further on.
         let mut free = to;
-        for (_, id) in self.near(mode, next).filter(|(_, id)| stands(*id)) {
+        for id in self.near(mode, &next.into()).filter(|id| stands(*id)) {
             free = self.locks[&id].region.piece_from(from).map_or(free, |piece| free.min(piece.start()));
             if free == from {
                 return from;
@@ -91,13 +91,17 @@ impl Resource {
                 return from;
             }
         }
-        let free = self.by_extent.first_start(from, free, stands).unwrap_or(free);
+        let next = |id: LockId| {
+            let held = stands(id).then(|| &self.locks[&id].region)?;
+            held.piece_from(from).map(Extent::start)
+        };
+        let free = self.by_region.first_start(from, free, next).unwrap_or(free);
         let free = match mode.is_blind_write() {
             true => free,
-            false => self.aside.first_start(from, free, stands).unwrap_or(free),
+            false => self.aside.first_start(from, free, next).unwrap_or(free),
         };
         let free = match mode.writes() {
-            true => self.reads.first_start(from, free, stands).unwrap_or(free),
+            true => self.reads.first_start(from, free, next).unwrap_or(free),
             false => free,
         };
         match past_waiting {
@@ -109,12 +113,14 @@ impl Resource {
     /// The greatest offset at or below `to` down to which nobody stands against a claim.
     fn free_from(&self, to: u64, claim: Claim) -> u64 {
         let Some(below) = Extent::new(0, to) else { return to };
-        let granted = self
-            .near(claim.mode, below)
-            .filter(|(_, id)| self.stands_against(*id, claim))
-            .map(|(extent, _)| extent.end());
         let below = Region::from(below);
-        let waiting = self.waiting.conflicting(claim, &below).map(|(extent, _)| extent.end());
+        let granted = self
+            .near(claim.mode, &below)
+            .filter(|id| self.stands_against(*id, claim))
+            .map(|id| self.locks[&id].region.bounds())
+            .filter(|bounds| bounds.start() < to)
+            .map(Extent::end);
+        let waiting = self.waiting.conflicting(claim, &below).map(|other| other.required.bounds().end());
         granted.chain(waiting).max().unwrap_or(0).min(to)
     }
 

@@ -148,15 +148,17 @@ impl Resource {
     /// The locks that conflict with a claim on `region`: short ones first, those that are aside last.
     fn against(&self, claim: Claim, region: &Region) -> Vec<LockId> {
         let mut found: Vec<(bool, u32, u64, LockId)> = self
-            .near(claim.mode, region.bounds())
-            .filter_map(|(extent, id)| {
+            .near(claim.mode, region)
+            .filter_map(|id| {
                 let lock = &self.locks[&id];
                 let stands = !self.compatible(claim, lock) && lock.region.may_overlap(region);
-                stands.then(|| (self.is_aside(lock), extent.length().ilog2(), extent.start(), id))
+                let bounds = lock.region.bounds();
+                stands.then(|| (self.is_aside(lock), bounds.length().ilog2(), bounds.start(), id))
             })
             .collect();
         if found.len() > 1 {
             found.sort_unstable();
+            found.dedup();
         }
         found.into_iter().map(|(_, _, _, id)| id).collect()
     }
@@ -180,9 +182,9 @@ impl Resource {
 
     /// The first byte of `region` that stands against a claim because somebody has it.
     pub(super) fn first_granted_in_the_way(&self, claim: Claim, region: &Region) -> Option<u64> {
-        self.near(claim.mode, region.bounds())
-            .filter(|(_, id)| self.stands_against(*id, claim))
-            .filter_map(|(_, id)| self.locks[&id].region.first_in_the_way(region))
+        self.near(claim.mode, region)
+            .filter(|id| self.stands_against(*id, claim))
+            .filter_map(|id| self.locks[&id].region.first_in_the_way(region))
             .min()
     }
 
@@ -251,7 +253,7 @@ impl Resource {
         // How strong an upgrade will be is known when its turn comes.
         self.waiting.upgrading_in(extent).next().is_some()
             || match self.is_aside(lock) {
-                true => self.waiting.has_others_than_blind(extent),
+                true => self.waiting.has_others_than_blind(&lock.region),
                 false => {
                     let claim = Claim { mode: lock.mode, group: lock.group };
                     self.waiting.conflicting(claim, &lock.region).next().is_some()
@@ -276,7 +278,7 @@ impl Resource {
         };
         let early = mode.writes()
             && self
-                .all_overlapping(region.bounds())
+                .near_all(&region)
                 .any(|id| self.locks[&id].lowest_sn.is_some() && self.locks[&id].region.may_overlap(&region));
         let (lock, sn) = (self.next.lock, self.next.sn);
         self.next.lock.0 += 1;
@@ -313,7 +315,7 @@ impl Resource {
             urged: false,
             awaited: false,
         };
-        self.index_of(&held).insert(extent, lock);
+        self.index_of(&held).insert(&held.region, lock);
         self.by_number.extend(lowest_sn.map(|sn| (sn, lock)));
         self.locks.insert(lock, held);
         let granted = GrantedLock { lock, mode, region, sn, state, replaces, early };

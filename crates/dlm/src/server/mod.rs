@@ -8,6 +8,7 @@
 
 mod expand;
 mod grant;
+mod index;
 mod queue;
 #[cfg(test)]
 mod region_tests;

@@ -5,6 +5,7 @@
 //! *Invariants*: I8 (whoever waits stands behind somebody who is still there).
 //! *Not here*: which locks are in whose way, and what follows.
 
+use super::index::RegionIndex;
 use super::request::{Claim, Request};
 use alloc::collections::{BTreeMap, BTreeSet};
 use ccpfs_region::Region;
@@ -30,9 +31,9 @@ pub(super) struct Queue {
     next_arrival: u64,
     waiters: BTreeMap<u64, Request>,
     /// All of them by what they require: reads, blind writes, and the others.
-    reads: ExtentIndex<u64>,
-    blind: ExtentIndex<u64>,
-    exclusive: ExtentIndex<u64>,
+    reads: RegionIndex<u64>,
+    blind: RegionIndex<u64>,
+    exclusive: RegionIndex<u64>,
     /// An earlier request, and one that stands behind it.
     behind: BTreeSet<(u64, u64)>,
     /// A lock, and a request that stands behind it.
@@ -50,9 +51,9 @@ impl Queue {
         Queue {
             next_arrival: 0,
             waiters: BTreeMap::new(),
-            reads: ExtentIndex::new(),
-            blind: ExtentIndex::new(),
-            exclusive: ExtentIndex::new(),
+            reads: RegionIndex::new(),
+            blind: RegionIndex::new(),
+            exclusive: RegionIndex::new(),
             behind: BTreeSet::new(),
             blocked: BTreeSet::new(),
             blocked_by_extent: ExtentIndex::new(),
@@ -88,8 +89,7 @@ impl Queue {
 
     /// Takes in a request under its arrival.
     pub(super) fn insert(&mut self, arrival: u64, request: Request) {
-        let extent = request.required.bounds();
-        self.by_extent(request.mode).insert(extent, arrival);
+        self.by_region(request.mode).insert(&request.required, arrival);
         self.passing += usize::from(request.may_pass());
         let before = self.waiters.insert(arrival, request);
         assert!(before.is_none(), "arrivals are taken once");
@@ -99,12 +99,12 @@ impl Queue {
     pub(super) fn withdraw(&mut self, arrival: u64) -> Request {
         self.stand(arrival, Standing::New);
         let request = self.waiters.remove(&arrival).expect("callers found the request");
-        self.by_extent(request.mode).remove(request.required.bounds(), arrival);
+        self.by_region(request.mode).remove(&request.required, arrival);
         self.passing -= usize::from(request.may_pass());
         request
     }
 
-    fn by_extent(&mut self, mode: LockMode) -> &mut ExtentIndex<u64> {
+    fn by_region(&mut self, mode: LockMode) -> &mut RegionIndex<u64> {
         match mode {
             LockMode::Pr => &mut self.reads,
             LockMode::Nbw | LockMode::Bw => &mut self.blind,
@@ -164,37 +164,45 @@ impl Queue {
         self.upgrading.overlapping(extent).map(|(_, waiter)| waiter)
     }
 
-    /// Requests that conflict with a claim on `region`, each with its bounds.
+    /// Requests that conflict with a claim on `region`; some perhaps twice.
     pub(super) fn conflicting<'a>(
         &'a self,
         claim: Claim,
         region: &'a Region,
-    ) -> impl Iterator<Item = (Extent, u64)> + 'a {
-        let extent = region.bounds();
-        let reads = claim.mode.writes().then(|| self.reads.overlapping(extent));
-        let writes = self.blind.overlapping(extent).chain(self.exclusive.overlapping(extent));
-        let all = writes.chain(reads.into_iter().flatten());
-        all.filter(move |(_, arrival)| self.waiters[arrival].conflicts(claim, region))
+    ) -> impl Iterator<Item = &'a Request> + 'a {
+        self.conflicting_arrivals(claim, region).map(|arrival| &self.waiters[&arrival])
     }
 
-    /// Whether somebody waits for bytes of `extent` who wants to read them: no blind write.
-    pub(super) fn has_others_than_blind(&self, extent: Extent) -> bool {
-        self.reads.overlapping(extent).chain(self.exclusive.overlapping(extent)).next().is_some()
+    fn conflicting_arrivals<'a>(
+        &'a self,
+        claim: Claim,
+        region: &'a Region,
+    ) -> impl Iterator<Item = u64> + 'a {
+        let reads = claim.mode.writes().then(|| self.reads.near(region));
+        let writes = self.blind.near(region).chain(self.exclusive.near(region));
+        let all = writes.chain(reads.into_iter().flatten());
+        all.filter(move |arrival| self.waiters[arrival].conflicts(claim, region))
+    }
+
+    /// Whether somebody waits for bytes of `region` who wants to read them: no blind write.
+    pub(super) fn has_others_than_blind(&self, region: &Region) -> bool {
+        let mut others = self.reads.near(region).chain(self.exclusive.near(region));
+        others.any(|arrival| self.waiters[&arrival].required.may_overlap(region))
     }
 
     /// The first byte of `region` that a request waits for which conflicts with a claim.
     pub(super) fn in_the_way(&self, claim: Claim, region: &Region) -> Option<u64> {
         let found = self.conflicting(claim, region);
-        found.filter_map(|(_, arrival)| self.waiters[&arrival].required.first_in_the_way(region)).min()
+        found.filter_map(|other| other.required.first_in_the_way(region)).min()
     }
 
     /// The least offset from `from` on that a request waits for which conflicts with a claim and begins at or before `from`.
     pub(super) fn first_around(&self, claim: Claim, from: u64) -> Option<u64> {
-        let here = Extent::new(from, from.checked_add(1)?)?;
-        let reads = claim.mode.writes().then(|| self.reads.overlapping(here));
-        let writes = self.blind.overlapping(here).chain(self.exclusive.overlapping(here));
+        let here = Region::from(Extent::new(from, from.checked_add(1)?)?);
+        let reads = claim.mode.writes().then(|| self.reads.near(&here));
+        let writes = self.blind.near(&here).chain(self.exclusive.near(&here));
         let mut first: Option<u64> = None;
-        for (_, arrival) in writes.chain(reads.into_iter().flatten()) {
+        for arrival in writes.chain(reads.into_iter().flatten()) {
             let waiter = &self.waiters[&arrival];
             if !waiter.conflicts(claim, &Region::WHOLE) {
                 continue;
@@ -210,7 +218,11 @@ impl Queue {
 
     /// The least offset in `[from, to)` at which a request begins that conflicts with a claim.
     pub(super) fn first_start(&self, claim: Claim, from: u64, to: u64) -> Option<u64> {
-        let counts = |arrival: u64| self.waiters[&arrival].conflicts(claim, &Region::WHOLE);
+        let counts = |arrival: u64| {
+            let waiter = &self.waiters[&arrival];
+            let next = waiter.required.piece_from(from).filter(|_| waiter.conflicts(claim, &Region::WHOLE));
+            next.map(Extent::start)
+        };
         let blind = self.blind.first_start(from, to, counts);
         let exclusive = self.exclusive.first_start(from, blind.unwrap_or(to), counts).or(blind);
         if claim.mode.writes() {
@@ -226,10 +238,10 @@ impl Queue {
     /// bytes the one before is found at once, and where everybody wants others, nobody is nearby.
     pub(super) fn latest_before(&self, before: u64, asked: &Request) -> Option<u64> {
         let mut back = self.waiters.range(..before).rev();
-        let mut near = self.conflicting(asked.claim(), &asked.required);
+        let mut near = self.conflicting_arrivals(asked.claim(), &asked.required);
         let mut latest = None;
         loop {
-            let Some((_, nearby)) = near.next() else { return latest };
+            let Some(nearby) = near.next() else { return latest };
             if nearby < before && !asked.passes(&self.waiters[&nearby]) {
                 latest = latest.max(Some(nearby));
             }

@@ -1,6 +1,7 @@
 //! The state of one lock resource and everything that can happen to it.
 
 use super::grant::Verdict;
+use super::index::RegionIndex;
 use super::queue::{Queue, Standing};
 use super::request::Request;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -189,11 +190,11 @@ pub struct Resource {
     pub(super) next: Origin,
     pub(super) locks: BTreeMap<LockId, Lock>,
     /// Write locks that may stand in anybody's way.
-    pub(super) by_extent: ExtentIndex<LockId>,
+    pub(super) by_region: RegionIndex<LockId>,
     /// Read locks, which stand in no reader's way.
-    pub(super) reads: ExtentIndex<LockId>,
+    pub(super) reads: RegionIndex<LockId>,
     /// Those that stand in no blind write's way, however many they are: CANCELING NBW locks, under early grant.
-    pub(super) aside: ExtentIndex<LockId>,
+    pub(super) aside: RegionIndex<LockId>,
     /// Those whose release somebody waits for.
     pub(super) awaited: ExtentIndex<LockId>,
     /// Those under which data were or may be written, by the lowest number of such data.
@@ -209,9 +210,9 @@ impl Resource {
             policy,
             next: origin,
             locks: BTreeMap::new(),
-            by_extent: ExtentIndex::new(),
-            reads: ExtentIndex::new(),
-            aside: ExtentIndex::new(),
+            by_region: RegionIndex::new(),
+            reads: RegionIndex::new(),
+            aside: RegionIndex::new(),
             awaited: ExtentIndex::new(),
             by_number: BTreeSet::new(),
             waiting: Queue::new(),
@@ -292,7 +293,7 @@ impl Resource {
     #[must_use]
     pub fn unreleased_up_to(&self, extent: Extent, sn: Sn) -> Option<Sn> {
         let mut near =
-            self.all_overlapping(extent).filter(|id| self.locks[id].region.overlaps_extent(extent));
+            self.near_all(&extent.into()).filter(|id| self.locks[id].region.overlaps_extent(extent));
         for (number, lock) in self.by_number.range(..=(sn, LockId(u64::MAX))) {
             if self.locks[lock].region.overlaps_extent(extent) {
                 return Some(*number);
@@ -310,10 +311,11 @@ impl Resource {
     pub fn write_holders(&self, beyond: u64) -> Vec<ClientId> {
         let Some(above) = Extent::new(beyond, Extent::EOF) else { return Vec::new() };
         let holders: BTreeSet<ClientId> = self
-            .all_overlapping(above)
+            .near_all(&above.into())
             .filter_map(|lock| {
                 let lock = &self.locks[&lock];
-                lock.lowest_sn.is_some().then_some(lock.holder)
+                let reaches = lock.region.bounds().end() > beyond;
+                (reaches && lock.lowest_sn.is_some()).then_some(lock.holder)
             })
             .collect();
         holders.into_iter().collect()
@@ -370,13 +372,13 @@ impl Resource {
     fn canceling(&mut self, from: ClientId, lock: LockId, mode: LockMode) -> bool {
         let Some(held) = self.locks.get(&lock).filter(|held| held.holder == from) else { return false };
         let mut held = held.clone();
-        let extent = held.region.bounds();
-        self.index_of(&held).remove(extent, lock);
+        let region = held.region.clone();
+        self.index_of(&held).remove(&region, lock);
         held.phase = Phase::Canceling;
         if held.mode.serves(mode) {
             held.mode = mode;
         }
-        self.index_of(&held).insert(extent, lock);
+        self.index_of(&held).insert(&region, lock);
         self.locks.insert(lock, held);
         true
     }
@@ -392,14 +394,14 @@ impl Resource {
         // Others who have asked for it stand behind other locks, and ask again.
         concerned.extend(self.waiting.blocked_in(held.region.bounds()));
         let mut held = held.clone();
-        self.index_of(&held).remove(held.region.bounds(), lock);
+        self.index_of(&held).remove(&held.region, lock);
         if core::mem::replace(&mut held.awaited, false) {
             self.awaited.remove(held.region.bounds(), lock);
             out.push(Effect::Disarm { lock });
         }
         held.region = kept;
         (held.phase, held.urged) = (Phase::Granted, false);
-        self.index_of(&held).insert(held.region.bounds(), lock);
+        self.index_of(&held).insert(&held.region, lock);
         self.locks.insert(lock, held);
         self.reconsider(concerned, out);
     }
@@ -410,38 +412,30 @@ impl Resource {
     }
 
     /// The index that a lock belongs in.
-    pub(super) fn index_of(&mut self, lock: &Lock) -> &mut ExtentIndex<LockId> {
+    pub(super) fn index_of(&mut self, lock: &Lock) -> &mut RegionIndex<LockId> {
         match lock.mode {
             LockMode::Pr => &mut self.reads,
             LockMode::Nbw if self.is_aside(lock) => &mut self.aside,
-            LockMode::Nbw | LockMode::Bw | LockMode::Pw => &mut self.by_extent,
+            LockMode::Nbw | LockMode::Bw | LockMode::Pw => &mut self.by_region,
         }
     }
 
-    /// Locks that overlap `extent` and may stand in the way of `mode`.
-    pub(super) fn near(&self, mode: LockMode, extent: Extent) -> impl Iterator<Item = (Extent, LockId)> + '_ {
-        let reads = mode.writes().then(|| self.reads.overlapping(extent));
-        let aside = (!mode.is_blind_write()).then(|| self.aside.overlapping(extent));
-        self.by_extent
-            .overlapping(extent)
-            .chain(reads.into_iter().flatten())
-            .chain(aside.into_iter().flatten())
+    /// Locks that may overlap `region` and stand in the way of `mode`; perhaps some others, and some twice.
+    pub(super) fn near(&self, mode: LockMode, region: &Region) -> impl Iterator<Item = LockId> + '_ {
+        let reads = mode.writes().then(|| self.reads.near(region));
+        let aside = (!mode.is_blind_write()).then(|| self.aside.near(region));
+        self.by_region.near(region).chain(reads.into_iter().flatten()).chain(aside.into_iter().flatten())
     }
 
-    /// All locks that overlap `extent`.
-    pub(super) fn all_overlapping(&self, extent: Extent) -> impl Iterator<Item = LockId> + '_ {
-        self.all_that_write(extent).chain(self.reads.overlapping(extent).map(|(_, lock)| lock))
-    }
-
-    /// All locks that overlap `extent` and are write locks now.
-    pub(super) fn all_that_write(&self, extent: Extent) -> impl Iterator<Item = LockId> + '_ {
-        self.by_extent.overlapping(extent).chain(self.aside.overlapping(extent)).map(|(_, lock)| lock)
+    /// All locks that may overlap `region`; perhaps some others, and some twice.
+    pub(super) fn near_all(&self, region: &Region) -> impl Iterator<Item = LockId> + '_ {
+        self.by_region.near(region).chain(self.aside.near(region)).chain(self.reads.near(region))
     }
 
     pub(super) fn remove(&mut self, lock: LockId, out: &mut Vec<Effect>) {
         let held = self.locks.remove(&lock).expect("callers found the lock");
         let extent = held.region.bounds();
-        self.index_of(&held).remove(extent, lock);
+        self.index_of(&held).remove(&held.region, lock);
         if let Some(sn) = held.lowest_sn {
             self.by_number.remove(&(sn, lock));
         }
