@@ -24,7 +24,7 @@ fn hull(pieces: &[(Extent, Sn)]) -> Option<Extent> {
 }
 
 impl Cancel {
-    /// Whether the lock covered all of an extent.
+    /// Whether the lock covered all of an extent; a `false` may be wrong if its region has very many pieces there.
     fn holds(&self, extent: Extent) -> bool {
         self.region.contains_region(&extent.into())
     }
@@ -131,14 +131,28 @@ impl Stripe {
             joined
         });
         for (extent, sn) in &pieces {
-            let leaving = self.cancels.values().any(|c| c.release && *sn <= c.sn && c.holds(*extent));
-            let state = if leaving { State::Leaving } else { State::Flushing };
-            self.cache.insert(*extent, Tag { sn: *sn, state });
             self.in_flight.insert(*extent, *sn);
+            self.send(*extent, *sn);
         }
         self.jobs.insert(job, pieces.clone());
         let releases = self.released_by(job, &pieces);
         out.push(Effect::Job { job, pieces, releases, urgent });
+    }
+
+    /// Marks what is being sent. What a lock that goes covers of it may not be read any longer: its release may travel along.
+    fn send(&mut self, extent: Extent, sn: Sn) {
+        let leaves = |c: &&Cancel| c.release && sn <= c.sn;
+        if self.cancels.values().filter(leaves).any(|c| c.holds(extent)) {
+            self.cache.insert(extent, Tag { sn, state: State::Leaving });
+            return;
+        }
+        self.cache.insert(extent, Tag { sn, state: State::Flushing });
+        // A part of it, or all, in more pieces than were looked at.
+        for cancel in self.cancels.values().filter(leaves).filter(|c| c.has_bytes_in(extent)) {
+            for (part, _) in parts(&self.in_flight, &cancel.region, extent) {
+                self.cache.insert(part, Tag { sn, state: State::Leaving });
+            }
+        }
     }
 
     /// Collects for the locks that somebody waits for, one after the other, as far as there is room.
@@ -240,7 +254,9 @@ impl Stripe {
         let traveled: Vec<LockId> =
             self.cancels.iter().filter(|(_, c)| c.travels_with == Some(job)).map(|(lock, _)| *lock).collect();
         for lock in traveled {
-            self.forget_cancel(lock);
+            let Cancel { region, sn, .. } = self.forget_cancel(lock).expect("just found");
+            // What was cleaned since the cancel began.
+            self.forget_clean(&region, sn, out);
             out.push(Effect::Flushed { lock, released: true });
         }
         if let Some(within) = hull(&pieces) {

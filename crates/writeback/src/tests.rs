@@ -3,6 +3,7 @@
 use crate::{BarrierId, Effect, Input, JobId, Readable, Stripe};
 use alloc::vec;
 use alloc::vec::Vec;
+use ccpfs_region::{Region, Section};
 use ccpfs_types::{Extent, LockId, Sn};
 
 fn e(start: u64, end: u64) -> Extent {
@@ -92,6 +93,46 @@ fn leaving_bytes_are_not_read_and_not_fetched_before_they_have_arrived() {
     assert_eq!(c.stripe.readable(e(0, 10)), Readable::Wait);
     c.ack(1);
     assert_eq!(c.stripe.readable(e(0, 10)), Readable::Missing(vec![e(0, 10)]));
+}
+
+/// A region of two sections whose pieces of ten bytes lie side by side, `count` of them from 0 on.
+fn side_by_side(count: u64) -> Region {
+    let section = |offset, count| Section::new(offset, 10, &[(20, count)]).unwrap();
+    Region::from_sections(vec![section(0, count.div_ceil(2)), section(10, count / 2)]).unwrap()
+}
+
+#[test]
+//= protocol.md#I5 type=test
+fn regression_bytes_of_very_many_pieces_that_touch_leave_with_their_lock() {
+    // The second flush is one that nobody waits for, of more pieces than are looked at to see whether they are an extent.
+    for (count, urgent) in [(599, true), (100_001, false)] {
+        let mut c = cache();
+        let all = e(0, 10 * count);
+        let region = side_by_side(count);
+        assert_eq!(region.sections().count(), 2, "it is no extent");
+        c.write(0, all.end(), 1);
+        c.step(Input::Flush { lock: LockId(1), region, sn: Sn(1), release: true, urgent });
+        let take = Input::Take { job: JobId(1), bytes_max: 4 << 20, pieces_max: 1024, urgent_only: urgent };
+        assert_eq!(c.step(take), [job(1, vec![(all, Sn(1))], vec![LockId(1)], urgent)]);
+        assert_eq!(c.stripe.readable(all), Readable::Wait);
+        c.ack(1);
+        assert_eq!(c.stripe.readable(all), Readable::Missing(vec![all]));
+        assert!(c.stripe.is_empty());
+    }
+}
+
+#[test]
+//= protocol.md#I5 type=test
+fn regression_clean_bytes_do_not_outlive_a_release_that_traveled() {
+    let mut c = cache();
+    c.write(0, 50, 1);
+    c.cancel(1, 0, 200, 1);
+    // An operation under the lock that had begun before.
+    c.step(Input::Fetched { extent: e(60, 70), sn: Sn(1) });
+    assert_eq!(c.take(), [job(1, vec![(e(0, 50), Sn(1))], vec![LockId(1)], true)]);
+    c.ack(1);
+    assert_eq!(c.stripe.readable(e(60, 70)), Readable::Missing(vec![e(60, 70)]));
+    assert!(c.stripe.is_empty());
 }
 
 #[test]
