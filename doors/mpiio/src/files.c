@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,14 +23,17 @@ int agreed(struct file *file, int code)
 /* ROMIO's prefixes for file systems ("ufs:", "nfs:") mean nothing here; "ccpfs:" means us. */
 static const char *without_prefix(const char *name, int *is_demanded)
 {
-    const char *colon = strchr(name, ':');
-    const char *slash = strchr(name, '/');
+    static const char *const PREFIXES[] = {"ccpfs",  "ufs",  "nfs",    "xfs", "pvfs2",   "gpfs",
+                                           "panfs",  "lustre", "daos", "testfs", "ime", "quobyte"};
 
     *is_demanded = !strncmp(name, "ccpfs:", 6);
-    /* One letter is not a prefix, nor is anything behind a slash. */
-    if (!colon || colon - name < 2 || (slash && slash < colon))
-        return name;
-    return colon + 1;
+    /* Other names may have colons, too: those of times. */
+    for (size_t i = 0; i < sizeof PREFIXES / sizeof PREFIXES[0]; i++) {
+        size_t length = strlen(PREFIXES[i]);
+        if (!strncmp(name, PREFIXES[i], length) && name[length] == ':')
+            return name + length + 1;
+    }
+    return name;
 }
 
 static int amode_class(int amode)
@@ -62,6 +66,8 @@ struct opening {
     /* With MPI_MODE_APPEND: where the file ends. */
     int64_t end;
     struct hints hints;
+    /* Names may differ between ranks: all use the shared pointer that rank 0 names. */
+    char pointer_path[PATH_MAX + 64];
 };
 
 /* Rank 0 creates the file. */
@@ -118,19 +124,33 @@ static void choose_aggregators(struct file *file, struct hints *hints)
     for (int64_t rank = 0; rank < hints->cb_nodes && length + 24 < sizeof list; rank++)
         length += (size_t)snprintf(list + length, sizeof list - length, "%lld ", (long long)rank);
     hint_set(file->strings, "romio_aggregator_list", list);
-    /* What ROMIO does with it: hints of MPI's own kind count as well. */
-    if (!strcmp(hint(file->strings, "collective_buffering"), "false"))
-        hints->cb_read = hints->cb_write = 0;
 }
 
-static int pointer_name(struct file *file, int64_t mark)
+/* The path from the root on: the program may change its directory. As it is, if its directory is not there. */
+static void make_absolute(struct file *file)
+{
+    const char *slash = strrchr(file->path, '/');
+    char *folder = slash ? strndup(file->path, (size_t)(slash - file->path) + 1) : strdup(".");
+    char *real = folder ? realpath(folder, NULL) : NULL;
+    char *path;
+
+    if (real && asprintf(&path, "%s/%s", strcmp(real, "/") ? real : "", slash ? slash + 1 : file->path) >= 0) {
+        free(file->path);
+        file->path = path;
+    }
+    free(real);
+    free(folder);
+}
+
+static void name_pointer(const struct file *file, struct opening *opening)
 {
     const char *slash = strrchr(file->path, '/');
     int folder = slash ? (int)(slash - file->path) + 1 : 0;
+    int length = snprintf(opening->pointer_path, sizeof opening->pointer_path, "%.*s.ccpfs-mpiio-%016llx", folder, file->path,
+                          (unsigned long long)opening->mark);
 
-    return asprintf(&file->pointer_path, "%.*s.ccpfs-mpiio-%016llx", folder, file->path, (unsigned long long)mark) < 0
-               ? MPI_ERR_NO_MEM
-               : MPI_SUCCESS;
+    if (length >= (int)sizeof opening->pointer_path && opening->code == MPI_SUCCESS)
+        opening->code = MPI_ERR_BAD_FILE;
 }
 
 static void file_free(struct file *file)
@@ -154,8 +174,10 @@ static int open_all(struct file *file, MPI_Info info)
 
     hints_take(file->strings, info, file->path);
     hints_read(file->strings, &opening.hints);
+    make_absolute(file);
     if (file->rank == 0) {
         open_first(file, &opening);
+        name_pointer(file, &opening);
         choose_aggregators(file, &opening.hints);
     }
     PMPI_Bcast(&opening, (int)sizeof opening, MPI_BYTE, 0, file->comm);
@@ -171,17 +193,16 @@ static int open_all(struct file *file, MPI_Info info)
         if (file->handle < 0)
             code = class_of(errno);
     }
-    if (code == MPI_SUCCESS)
-        code = pointer_name(file, opening.mark);
+    file->pointer_path = strdup(opening.pointer_path);
+    if (!file->pointer_path && code == MPI_SUCCESS)
+        code = MPI_ERR_NO_MEM;
     file->position = file->pointer_preset = opening.end;
     if (code == MPI_SUCCESS)
         code = locks_set_style(file);
     file->group = (uint64_t)opening.mark | 1;
-    if (file->hints.write_lock_mode == 1)
-        hint_set(file->strings, "romio_visibility_immediate", "false");
     code = agreed(file, code);
     if (code == MPI_SUCCESS)
-        code = agreed(file, group_join(file));
+        code = group_join(file);
     if (code != MPI_SUCCESS && file->handle >= 0)
         ccpfs->close(file->handle);
     return code;
@@ -262,8 +283,12 @@ EXPORTED int MPI_File_close(MPI_File *handle)
     if (file->split)
         return fail(file, MPI_ERR_OTHER, "MPI_File_close");
     statistics_report(file);
-    code = group_leave(file);
-    if (library()->close(file->handle) < 0)
+    /* What could not be written is to be told now, also if the configuration has closing wait for nothing. */
+    if (!(file->amode & MPI_MODE_RDONLY) && library()->flush(file->handle) < 0)
+        code = class_of(errno);
+    int left = group_leave(file);
+    code = code == MPI_SUCCESS ? left : code;
+    if (library()->close(file->handle) < 0 && code == MPI_SUCCESS)
         code = class_of(errno);
     /* Nobody uses the file, or its shared pointer, any more when all have come here. */
     code = agreed(file, code);
@@ -327,7 +352,7 @@ static int resize(struct file *file, MPI_Offset size, int only_grow, const char 
     }
     PMPI_Bcast(&code, 1, MPI_INT, 0, file->comm);
     if (is_member) {
-        int joined = agreed(file, group_join(file));
+        int joined = group_join(file);
         code = code == MPI_SUCCESS ? joined : code;
     }
     return fail(file, code, function);
@@ -418,7 +443,7 @@ EXPORTED int MPI_File_set_atomicity(MPI_File handle, int flag)
     int code = agreed(file, flag ? group_leave(file) : MPI_SUCCESS);
     file->is_atomic = flag != 0;
     if (!flag && code == MPI_SUCCESS)
-        code = agreed(file, group_join(file));
+        code = group_join(file);
     return fail(file, code, "MPI_File_set_atomicity");
 }
 
@@ -451,7 +476,7 @@ EXPORTED int MPI_File_sync(MPI_File handle)
     }
     code = agreed(file, code);
     if (is_member) {
-        int joined = agreed(file, group_join(file));
+        int joined = group_join(file);
         code = code == MPI_SUCCESS ? joined : code;
     }
     return fail(file, code, "MPI_File_sync");

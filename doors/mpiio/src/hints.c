@@ -222,6 +222,9 @@ void hints_read(const struct hint_strings *strings, struct hints *hints)
     hints->cb_nodes = number(strings, "cb_nodes");
     hints->cb_read = choice(hint(strings, "romio_cb_read"));
     hints->cb_write = choice(hint(strings, "romio_cb_write"));
+    /* What ROMIO does with it: hints of MPI's own kind count as well. */
+    if (!strcmp(hint(strings, "collective_buffering"), "false"))
+        hints->cb_read = hints->cb_write = 0;
     hints->nodes_multiplier = number(strings, "cray_cb_nodes_multiplier");
     hints->stripe_count = number(strings, "striping_factor");
     hints->stripe_bytes = number(strings, "striping_unit");

@@ -73,6 +73,7 @@ struct library {
     int (*group_unlock)(int handle, uint64_t group);
     int (*layout)(int handle, uint32_t *stripe_count, uint64_t *stripe_bytes);
     int (*allocate)(int handle, off_t offset, off_t length);
+    int (*flush)(int handle);
     int (*fsync)(int handle);
     int (*ftruncate)(int handle, off_t size);
     int (*fstat)(int handle, struct stat *attributes);
@@ -299,7 +300,7 @@ int transfer_together(struct transfer *transfer, int64_t *done);
 int locks_ahead(const struct file *file);
 void lock_ahead(struct file *file, int64_t offset, int64_t unit_bytes, int64_t aggregators);
 int locks_set_style(struct file *file);
-/* All ranks of a file together. Return an MPI error class. */
+/* All ranks of a file together. Return an MPI error class: the first the same on all of them, the second the rank's own. */
 int group_join(struct file *file);
 int group_leave(struct file *file);
 

@@ -78,6 +78,7 @@ static void load(void)
     TAKE(group_unlock, "ccpfs_group_unlock");
     TAKE(layout, "ccpfs_layout");
     TAKE(allocate, "ccpfs_allocate");
+    TAKE(flush, "ccpfs_flush");
     TAKE(fsync, "ccpfs_fsync");
     TAKE(ftruncate, "ccpfs_ftruncate");
     TAKE(fstat, "ccpfs_fstat");

@@ -25,18 +25,32 @@ int locks_ahead(const struct file *file)
 
 static int wants_group(const struct file *file)
 {
-    return is_writer(file) && file->hints.write_lock_mode == LOCK_MODE_GROUP && !file->is_atomic;
+    /* A rank alone has nobody to share the file with, and may have it open with others in another group. */
+    return is_writer(file) && file->hints.write_lock_mode == LOCK_MODE_GROUP && !file->is_atomic && file->ranks > 1;
 }
 
-/* All ranks, when none of them uses the file. */
+/* All ranks or none; all of them call this, when none uses the file. A process in another group of the file keeps all out: it is a hint. */
 int group_join(struct file *file)
 {
-    if (!wants_group(file) || file->is_member)
+    int mine[2] = {MPI_SUCCESS, 0}, worst[2];
+
+    if (!wants_group(file))
         return MPI_SUCCESS;
-    if (library()->group_lock(file->handle, file->group) < 0)
-        return class_of(errno);
-    file->is_member = 1;
-    return MPI_SUCCESS;
+    if (!file->is_member && library()->group_lock(file->handle, file->group) < 0) {
+        if (errno == EBUSY)
+            mine[1] = 1;
+        else
+            mine[0] = class_of(errno);
+    } else {
+        file->is_member = 1;
+    }
+    PMPI_Allreduce(mine, worst, 2, MPI_INT, MPI_MAX, file->comm);
+    if (worst[0] == MPI_SUCCESS && !worst[1]) {
+        hint_set(file->strings, "romio_visibility_immediate", "false");
+        return MPI_SUCCESS;
+    }
+    int left = agreed(file, group_leave(file));
+    return worst[0] != MPI_SUCCESS ? worst[0] : left;
 }
 
 int group_leave(struct file *file)

@@ -3,6 +3,8 @@
  */
 #include "mpiio_check.h"
 
+#include <unistd.h>
+
 static int handled, handled_code;
 static MPI_File handled_file;
 
@@ -223,6 +225,32 @@ static void both(const char *path, const char *outside)
     OK(MPI_File_close(&ours));
 }
 
+/* Relative names: one with colons is a name, one with a prefix has it taken off; the directory may change while they are open. */
+static void names(const char *path)
+{
+    const char *const times = "times_2000-01-24_12:00:00";
+    char folder[4096], before[4096], got[4] = "";
+    MPI_File file, plain;
+
+    snprintf(folder, sizeof folder, "%s", path);
+    *strrchr(folder, '/') = 0;
+    CHECK(getcwd(before, sizeof before) && chdir(folder) == 0);
+    OK(MPI_File_open(MPI_COMM_WORLD, times, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
+    OK(MPI_File_write_at(file, rank, "t", 1, MPI_CHAR, MPI_STATUS_IGNORE));
+    OK(MPI_File_close(&file));
+    CHECK(access(times, F_OK) == 0);
+    OK(MPI_File_open(MPI_COMM_WORLD, "ufs:times_2000-01-24_12:00:00", MPI_MODE_RDONLY, MPI_INFO_NULL, &file));
+    OK(MPI_File_read_at(file, rank, got, 1, MPI_CHAR, MPI_STATUS_IGNORE));
+    CHECK(got[0] == 't');
+    OK(MPI_File_close(&file));
+    FAILS(MPI_ERR_NO_SUCH_FILE, MPI_File_open(MPI_COMM_WORLD, "ccpfs:00", MPI_MODE_RDONLY, MPI_INFO_NULL, &plain));
+    MPI_Barrier(MPI_COMM_WORLD);
+    OK(MPI_File_open(MPI_COMM_WORLD, times, MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE, MPI_INFO_NULL, &file));
+    CHECK(chdir(before) == 0);
+    OK(MPI_File_close(&file));
+    CHECK(chdir(folder) == 0 && access(times, F_OK) != 0 && chdir(before) == 0);
+}
+
 int main(int argc, char **argv)
 {
     const char *path = begin(argc, argv);
@@ -234,5 +262,6 @@ int main(int argc, char **argv)
     split_calls(path);
     hints(path);
     both(path, argv[2]);
+    names(path);
     return end();
 }
