@@ -114,8 +114,11 @@ int transfer_together(struct transfer *transfer, int64_t *done)
     struct plan plan;
     int64_t least, most;
 
-    /* Atomic mode is about each rank's access as a whole: pieces of it must not go different ways. */
-    if (file->ranks == 1 || file->is_atomic || how == 0)
+    /*
+     * Atomic mode is about each rank's access as a whole: pieces of it must not go different ways. Members of a group do not see what
+     * others write: a rank must have what it has written itself, unless the program says that it does not read it.
+     */
+    if (file->ranks == 1 || file->is_atomic || how == 0 || (file->is_member && how != 1))
         return transfer->memory.bytes > 0 ? transfer_alone(transfer, done) : MPI_SUCCESS;
     parts = calloc((size_t)file->ranks, sizeof *parts);
     if (!parts)

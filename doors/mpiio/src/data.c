@@ -356,11 +356,13 @@ static int etypes_to_end(struct file *file, MPI_Offset *etypes)
         return MPI_ERR_IO;
     int64_t inside = attributes.st_size - file->displacement;
     if (inside > 0 && tile->bytes > 0 && tile->extent > 0) {
-        int64_t rest = inside % tile->extent;
-        bytes = inside / tile->extent * tile->bytes;
-        for (size_t i = 0; i < tile->count && tile->pieces[i].offset < rest; i++) {
-            int64_t part = rest - tile->pieces[i].offset;
-            bytes += part < tile->pieces[i].length ? part : tile->pieces[i].length;
+        /* The first byte of the type may lie behind its extent: each piece has its own copies below the end. */
+        for (size_t i = 0; i < tile->count; i++) {
+            int64_t below = inside - tile->pieces[i].offset, length = tile->pieces[i].length;
+            if (below <= 0)
+                continue;
+            int64_t rest = below % tile->extent;
+            bytes += below / tile->extent * length + (rest < length ? rest : length);
         }
     }
     *etypes = file->etype_bytes ? (bytes + file->etype_bytes - 1) / file->etype_bytes : 0;

@@ -98,6 +98,28 @@ static void far_out(const char *path)
     OK(MPI_File_close(&file));
 }
 
+/* A type whose first byte lies behind its extent: where the end of the file is in its view. */
+static void far_lower_bound(const char *path)
+{
+    MPI_File file = opened(path, MPI_COMM_WORLD, MPI_MODE_CREATE | MPI_MODE_RDWR);
+    int length = 4, place = 100;
+    MPI_Datatype behind;
+    MPI_Offset position;
+
+    OK(MPI_Type_indexed(1, &length, &place, MPI_INT, &behind));
+    OK(MPI_Type_commit(&behind));
+    OK(MPI_File_set_view(file, 0, MPI_INT, behind, "native", MPI_INFO_NULL));
+    for (int bytes = 416; bytes <= 432; bytes += 16) {
+        OK(MPI_File_set_size(file, bytes));
+        OK(MPI_File_seek(file, 0, MPI_SEEK_END));
+        OK(MPI_File_get_position(file, &position));
+        CHECK(position == (bytes - 400) / 4);
+    }
+    OK(MPI_File_set_size(file, 0));
+    MPI_Type_free(&behind);
+    OK(MPI_File_close(&file));
+}
+
 /* Ranks by halves and alone; many files at once. */
 static void parts_of_the_ranks(const char *path)
 {
@@ -264,6 +286,7 @@ int main(int argc, char **argv)
     const char *path = argv[1];
     nothing(path);
     far_out(path);
+    far_lower_bound(path);
     parts_of_the_ranks(path);
     threads(path, provided);
     requests(path);

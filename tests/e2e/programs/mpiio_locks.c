@@ -64,6 +64,39 @@ static void one(const char *path, const char *key, const char *value)
     OK(MPI_File_close(&file));
 }
 
+/* Members of a group: a rank reads what it has written itself, in small pieces, and opens the file once more alone. */
+static void in_a_group(const char *path)
+{
+    enum { SMALL = 64, SMALL_BYTES = 6400 };
+    MPI_File file, alone;
+    MPI_Info info;
+    MPI_Datatype tile;
+    char words[MPI_MAX_INFO_VAL + 1];
+    int flag;
+
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "cray_cb_write_lock_mode", "1");
+    OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, info, &file));
+    OK(MPI_Type_vector(SMALL_BYTES / SMALL, SMALL, SMALL * ranks, MPI_CHAR, &tile));
+    OK(MPI_Type_commit(&tile));
+    OK(MPI_File_set_view(file, (MPI_Offset)rank * SMALL, MPI_CHAR, tile, "native", MPI_INFO_NULL));
+    fill(3, rank);
+    OK(MPI_File_write_at_all(file, 0, out, SMALL_BYTES, MPI_CHAR, MPI_STATUS_IGNORE));
+    OK(MPI_File_read_at(file, 0, in, SMALL_BYTES, MPI_CHAR, MPI_STATUS_IGNORE));
+    CHECK(!memcmp(in, out, SMALL_BYTES));
+    memset(in, 0, sizeof in);
+    OK(MPI_File_read_at_all(file, 0, in, SMALL_BYTES, MPI_CHAR, MPI_STATUS_IGNORE));
+    CHECK(!memcmp(in, out, SMALL_BYTES));
+    OK(MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDWR, info, &alone));
+    OK(MPI_File_get_info(alone, &info));
+    MPI_Info_get(info, "romio_visibility_immediate", MPI_MAX_INFO_VAL, words, &flag);
+    CHECK(flag && !strcmp(words, "true"));
+    MPI_Info_free(&info);
+    OK(MPI_File_close(&alone));
+    MPI_Type_free(&tile);
+    OK(MPI_File_close(&file));
+}
+
 int main(int argc, char **argv)
 {
     const char *path = begin(argc, argv);
@@ -77,5 +110,6 @@ int main(int argc, char **argv)
     one(path, "ccpfs_lock_protocol", "two-phase");
     one(path, "ccpfs_lock_protocol", "one-try");
     one(path, "ccpfs_lock_kind", "of_no_meaning");
+    in_a_group(path);
     return end();
 }
