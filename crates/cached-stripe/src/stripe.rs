@@ -6,7 +6,7 @@ use crate::{EIO, Effect, Input, Settings};
 use alloc::vec::Vec;
 use ccpfs_dlm::client as dlm;
 use ccpfs_region::Region;
-use ccpfs_types::{Extent, LockId, LockMode, OperationId, ResourceId, Sn};
+use ccpfs_types::{Extent, GroupId, LockId, LockMode, OperationId, ResourceId, Sn};
 use ccpfs_wire::{Channel, LockRef, Message, Status};
 use ccpfs_writeback as writeback;
 
@@ -141,16 +141,16 @@ impl CachedStripe {
         self.sn_of(operation).is_some()
     }
 
-    /// Whether an operation would find a lock here that covers `region` for `mode`, and would not have to ask.
+    /// Whether an operation would find a lock of `group` here that covers `region` for `mode`, and would not have to ask.
     #[must_use]
-    pub fn covers(&self, mode: LockMode, region: &Region) -> bool {
-        self.covering(mode, region).is_some()
+    pub fn covers(&self, mode: LockMode, region: &Region, group: GroupId) -> bool {
+        self.covering(mode, region, group).is_some()
     }
 
     /// What the lock covers that such an operation would find.
     #[must_use]
-    pub fn covering(&self, mode: LockMode, region: &Region) -> Option<&Region> {
-        self.locks().and_then(|locks| locks.covering(mode, region))
+    pub fn covering(&self, mode: LockMode, region: &Region, group: GroupId) -> Option<&Region> {
+        self.locks().and_then(|locks| locks.covering(mode, region, group))
     }
 
     /// When the last byte was written, nanoseconds since 1970; 0 if never.

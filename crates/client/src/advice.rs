@@ -159,11 +159,12 @@ fn ask_ahead(
     part: Extent,
 ) -> Result<Advised, FsError> {
     let mut inner = with_locks(client, stripe)?;
-    if let Some(held) = inner.cached().covering(mode, &part.into()) {
+    let group = shared.group.id();
+    if let Some(held) = inner.cached().covering(mode, &part.into(), group) {
         return Ok(if held.as_extent() == Some(part) { Advised::Same } else { Advised::Different });
     }
     let (operation, request) = (client.operation(), client.request());
-    let terms = Terms { group: shared.group.id(), ..Terms::TRY };
+    let terms = Terms { group, ..Terms::TRY };
     let (required, desired) = (part.into(), part.into());
     let mut out = Outbox::default();
     inner.speculate(operation);

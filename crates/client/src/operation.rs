@@ -131,6 +131,7 @@ pub(crate) fn lock<'a>(
             least_restrictive(intent, parts.len() + usize::from(several))
         }
     };
+    let group = file.group.id();
     let mut operation = Operation { held: Vec::with_capacity(parts.len()) };
     for (index, extent) in parts {
         let stripe = &file.stripes[index as usize];
@@ -138,8 +139,8 @@ pub(crate) fn lock<'a>(
             true => (Extent::WHOLE, None),
             false => (extent, wish.foresight),
         };
-        let required = along(stripe, mode, required, wish.along_bytes);
-        match acquire(client, (stripe, layout), (mode, file.group.id()), required, foresight) {
+        let required = along(stripe, (mode, group), required, wish.along_bytes);
+        match acquire(client, (stripe, layout), (mode, group), required, foresight) {
             Ok(id) => operation.held.push((stripe, id)),
             Err(error) => {
                 operation.finish(client);
@@ -151,9 +152,10 @@ pub(crate) fn lock<'a>(
 }
 
 /// What an operation asks for that wants some bytes behind `extent` along with it: just that if there is a lock for it.
-fn along(stripe: &Stripe, mode: LockMode, extent: Extent, along_bytes: u64) -> Extent {
+fn along(stripe: &Stripe, (mode, group): (LockMode, GroupId), extent: Extent, along_bytes: u64) -> Extent {
     let end = extent.end().saturating_add(along_bytes);
-    if along_bytes == 0 || end > FILE_BYTES_MAX || stripe.lock().cached().covers(mode, &extent.into()) {
+    let covered = || stripe.lock().cached().covers(mode, &extent.into(), group);
+    if along_bytes == 0 || end > FILE_BYTES_MAX || covered() {
         return extent;
     }
     Extent::new(extent.start(), end).unwrap_or(extent)
@@ -172,7 +174,7 @@ fn acquire(
             return None;
         }
         let seen = foresight
-            .filter(|foresight| foresight.is_sure() && !inner.cached().covers(mode, &extent.into()))
+            .filter(|foresight| foresight.is_sure() && !inner.cached().covers(mode, &extent.into(), group))
             .and_then(|foresight| foresight.desired(layout, stripe.resource.stripe, extent));
         Some(seen.unwrap_or_else(|| to_eof(extent)))
     };
@@ -205,7 +207,7 @@ pub(crate) fn start_lock(
     let operation = client.operation();
     let mut out = Outbox::default();
     let mut inner = with_locks(client, stripe)?;
-    if inner.speculates() && !inner.cached().covers(mode, &required) {
+    if inner.speculates() && !inner.cached().covers(mode, &required, terms.group) {
         drop(inner);
         await_speculations(client, stripe);
         inner = with_locks(client, stripe)?;

@@ -30,7 +30,10 @@ impl Locks {
                 self.clock = clock;
                 self.last_used = Some((lock, covers));
                 let (reads, end) = (!mode.writes(), required.bounds().end());
-                self.add_user(User { operation, lock, sn, reads, end, watches: false }, out);
+                self.add_user(
+                    User { operation, lock, sn, reads, group: terms.group, end, watches: false },
+                    out,
+                );
             }
             None => {
                 let Some(lock) = self.find(mode, required, terms) else { return false };
@@ -105,6 +108,7 @@ impl Locks {
         for old in replaces {
             self.take_over(old, lock, sn);
         }
+        self.cancel_older(&held, out);
         self.by_extent.insert(held.region.bounds(), lock);
         let before = self.held.insert(lock, held);
         assert!(before.is_none(), "lock numbers are used once");
@@ -154,6 +158,24 @@ impl Locks {
         }
     }
 
+    /// Cancels the write locks of a group that a newer one of the same group has been granted beside: what is written from now on
+    /// where both are must have the higher number (I3).
+    //= protocol.md#I3
+    fn cancel_older(&mut self, newer: &Held, out: &mut Vec<Effect>) {
+        if newer.group == GroupId::NONE || !newer.mode.writes() {
+            return;
+        }
+        let is_older = |id: &LockId| {
+            let held = &self.held[id];
+            held.mode.writes() && held.group == newer.group && held.region.may_overlap(&newer.region)
+        };
+        let near = self.by_extent.overlapping(newer.region.bounds());
+        let older: Vec<LockId> = near.map(|(_, id)| id).filter(is_older).collect();
+        for lock in older {
+            self.cancel_unasked(lock, out);
+        }
+    }
+
     fn begin_use(
         &mut self,
         operation: OperationId,
@@ -166,7 +188,8 @@ impl Locks {
         let held = self.held.get_mut(&lock).expect("callers found the lock");
         held.use_now(self.clock, self.tick);
         self.last_used = Some((lock, held.region.bounds()));
-        let user = User { operation, lock, sn: held.sn, reads: !mode.writes(), end, watches: false };
+        let (sn, group, reads) = (held.sn, held.group, !mode.writes());
+        let user = User { operation, lock, sn, reads, group, end, watches: false };
         self.add_user(user, out);
     }
 
@@ -212,6 +235,24 @@ impl Locks {
         let user = self.users.swap_remove(at);
         if self.canceling > 0 {
             self.go_on_canceling(user.lock, out);
+        }
+        self.leave_group(user.group, out);
+    }
+
+    /// Gives back the locks of a group once no operation of it is left: a member keeps one in progress. What was read under them may
+    /// be older than what other members have written.
+    pub(super) fn leave_group(&mut self, group: GroupId, out: &mut Vec<Effect>) {
+        if group == GroupId::NONE
+            || self.users.iter().any(|user| user.group == group)
+            || self.pending.values().any(|pending| pending.terms.group == group)
+        {
+            return;
+        }
+        let of_group = |held: &Held| held.phase == Phase::Granted && held.group == group;
+        let left: Vec<LockId> =
+            self.held.iter().filter(|(_, held)| of_group(held)).map(|(id, _)| *id).collect();
+        for lock in left {
+            self.cancel_unasked(lock, out);
         }
     }
 

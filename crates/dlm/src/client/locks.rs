@@ -231,7 +231,9 @@ impl Held {
     fn serves(&self, mode: LockMode, region: &Region, terms: Terms) -> bool {
         let serves =
             self.phase == Phase::Granted && self.mode.serves(mode) && self.region.contains_region(region);
-        serves && self.group == terms.group && (!terms.part.of_several() || self.is_no_more_than(region))
+        // In a group nobody stands in a member's way, and a lock beside one that serves would have a higher number (I3).
+        let whole_part = terms.group != GroupId::NONE || self.is_no_more_than(region);
+        serves && self.group == terms.group && (!terms.part.of_several() || whole_part)
     }
 
     /// Whether whoever uses the lock for `region`, and then waits for what lies behind that, keeps nobody from anything there: not
@@ -257,6 +259,8 @@ pub(super) struct User {
     /// The number of the lock. It rises with an upgrade: an operation that began before may write after one that began since.
     pub(super) sn: Sn,
     pub(super) reads: bool,
+    /// The group of the lock.
+    pub(super) group: GroupId,
     /// What it needs ends here.
     pub(super) end: u64,
     /// Whether it wants to know when the lock is wanted.
@@ -327,6 +331,7 @@ impl Locks {
                 if let Some(pending) = self.pending.remove(&request) {
                     let refused = pending.operations.into_iter();
                     out.extend(refused.map(|(operation, _)| Effect::Refused { operation, errno }));
+                    self.leave_group(pending.terms.group, out);
                 }
                 self.forget_stale_revocations();
             }
@@ -356,16 +361,16 @@ impl Locks {
         self.held.is_empty() && self.pending.is_empty() && self.users.is_empty()
     }
 
-    /// Whether a lock that may be used covers `region` for `mode`: what a caller may skip asking for.
+    /// Whether a lock of `group` that may be used covers `region` for `mode`: what a caller may skip asking for.
     #[must_use]
-    pub fn covers(&self, mode: LockMode, region: &Region) -> bool {
-        self.covering(mode, region).is_some()
+    pub fn covers(&self, mode: LockMode, region: &Region, group: GroupId) -> bool {
+        self.covering(mode, region, group).is_some()
     }
 
     /// What such a lock covers.
     #[must_use]
-    pub fn covering(&self, mode: LockMode, region: &Region) -> Option<&Region> {
-        self.find(mode, region, Terms::WAIT).map(|lock| &self.held[&lock].region)
+    pub fn covering(&self, mode: LockMode, region: &Region, group: GroupId) -> Option<&Region> {
+        self.find(mode, region, Terms { group, ..Terms::WAIT }).map(|lock| &self.held[&lock].region)
     }
 
     /// What the lock covers that `operation` uses: nobody takes it back before the operation ends.

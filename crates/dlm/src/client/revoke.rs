@@ -201,8 +201,9 @@ impl Locks {
         }
     }
 
-    /// Cancels an unused lock that nobody asked for: there is no waiter to lower it for.
-    fn cancel_unasked(&mut self, lock: LockId, out: &mut Vec<Effect>) {
+    /// Cancels a lock that nobody asked for: there is no waiter to lower it for. What uses it goes on.
+    pub(super) fn cancel_unasked(&mut self, lock: LockId, out: &mut Vec<Effect>) {
+        self.tell_watchers(lock, out);
         self.drain(lock);
         self.go_on_canceling(lock, out);
     }

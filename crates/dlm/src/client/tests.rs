@@ -4,7 +4,9 @@ use super::{Effect, Input, Locks, Settings};
 use alloc::vec;
 use alloc::vec::Vec;
 use ccpfs_region::Region;
-use ccpfs_types::{Extent, LockId, LockMode, LockState, OperationId, Part, Policy, RequestId, Sn, Terms};
+use ccpfs_types::{
+    Extent, GroupId, LockId, LockMode, LockState, OperationId, Part, Policy, RequestId, Sn, Terms,
+};
 use ccpfs_wire::GrantedLock;
 
 fn region(start: u64, end: u64) -> Region {
@@ -91,4 +93,113 @@ fn regression_a_part_is_not_served_by_a_lock_that_reaches_into_the_next_one() {
         !acquire(5, region(200, 210), Part::First, None) && !acquire(6, region(205, 210), Part::Next, None)
     );
     assert!(acquire(7, region(200, 205), Part::First, None));
+}
+
+/// A client that is granted what it asks for, as it asks.
+struct Member {
+    locks: Locks,
+    group: GroupId,
+    next: u64,
+}
+
+impl Member {
+    fn new() -> Member {
+        let settings = Settings { policy: Policy::SEQDLM, locks_max: 8, age_ticks_max: 8 };
+        Member { locks: Locks::new(settings), group: GroupId(7), next: 0 }
+    }
+
+    /// What follows from the beginning of an operation, and whether it was granted a lock of its own for it: with its own number.
+    fn begin(&mut self, mode: LockMode, region: Region, part: Part) -> (OperationId, bool, Vec<Effect>) {
+        self.next += 1;
+        let (operation, request) = (OperationId(self.next), RequestId(self.next));
+        let (required, desired) = (region.clone(), region.clone());
+        let terms = Terms { part, group: self.group, ..Terms::WAIT };
+        let mut out = Vec::new();
+        self.locks.step(Input::Acquire { operation, mode, required, desired, request, terms }, &mut out);
+        let asked = matches!(out[..], [Effect::Enqueue { .. }]);
+        if asked {
+            out.clear();
+            let (lock, sn, state) = (LockId(self.next), Sn(self.next), LockState::Granted);
+            let granted = GrantedLock { lock, mode, region, sn, state, replaces: vec![], early: false };
+            self.locks.step(Input::Granted { request, granted }, &mut out);
+        }
+        (operation, asked, out)
+    }
+
+    fn finish(&mut self, operation: OperationId) -> Vec<Effect> {
+        let mut out = Vec::new();
+        self.locks.step(Input::Finish { operation }, &mut out);
+        out
+    }
+}
+
+//= protocol.md#I3 type=test
+#[test]
+fn regression_a_part_of_a_member_is_served_by_the_lock_of_its_group() {
+    let mut member = Member::new();
+    assert!(member.begin(LockMode::Pw, Region::WHOLE, Part::Only).1);
+    // A lock of its own would have a higher number than what is written under that of the group later.
+    assert!(!member.begin(LockMode::Bw, region(0, 10), Part::First).1);
+    assert!(!member.begin(LockMode::Bw, region(20, 30), Part::Next).1);
+    assert!(!member.begin(LockMode::Nbw, region(0, 40), Part::Only).1);
+}
+
+//= protocol.md#I3 type=test
+#[test]
+fn regression_nothing_begins_under_a_group_lock_that_a_newer_one_has_been_granted_beside() {
+    let mut member = Member::new();
+    let (stays, ..) = member.begin(LockMode::Pw, Region::WHOLE, Part::Only);
+    let mut out = Vec::new();
+    member.locks.step(Input::Revoked { lock: LockId(1), wanted: LockMode::Pr }, &mut out);
+    let (write, asked, _) = member.begin(LockMode::Nbw, region(0, 100), Part::Only);
+    assert!(asked && member.finish(write).is_empty());
+    let (beside, asked, _) = member.begin(LockMode::Nbw, region(200, 300), Part::Only);
+    assert!(asked && member.finish(beside).is_empty(), "elsewhere nothing is in the way");
+    let (part, asked, out) = member.begin(LockMode::Bw, region(50, 60), Part::First);
+    let flush = |number, start, end| Effect::Flush {
+        lock: LockId(number),
+        region: region(start, end),
+        sn: Sn(number),
+        release: true,
+        urgent: true,
+    };
+    let goes_on = Effect::Use { operation: part, lock: LockId(4), sn: Sn(4) };
+    assert_eq!((asked, out), (true, vec![flush(2, 0, 100), goes_on]));
+    let (again, asked, out) = member.begin(LockMode::Nbw, region(0, 100), Part::Only);
+    let goes_on = Effect::Use { operation: again, lock: LockId(5), sn: Sn(5) };
+    assert_eq!(
+        (asked, out),
+        (true, vec![goes_on]),
+        "the lock of the part is in use, and goes when it is not"
+    );
+    assert_eq!(member.finish(part), [flush(4, 50, 60)]);
+    let (under, asked, out) = member.begin(LockMode::Nbw, region(50, 60), Part::Only);
+    assert_eq!((asked, out), (false, vec![Effect::Use { operation: under, lock: LockId(5), sn: Sn(5) }]));
+    let _ = stays;
+}
+
+//= protocol.md#I5 type=test
+#[test]
+fn regression_no_lock_of_a_group_stays_when_its_last_operation_ends() {
+    let mut member = Member::new();
+    let (stays, ..) = member.begin(LockMode::Pw, Region::WHOLE, Part::Only);
+    member.locks.step(Input::Revoked { lock: LockId(1), wanted: LockMode::Pr }, &mut Vec::new());
+    let (read, asked, _) = member.begin(LockMode::Pr, region(0, 10), Part::Only);
+    assert!(asked);
+    let flush =
+        Effect::Flush { lock: LockId(1), region: Region::WHOLE, sn: Sn(1), release: true, urgent: true };
+    assert_eq!(member.finish(stays), [flush]);
+    let mut out = Vec::new();
+    member.locks.step(Input::Shrink { count: usize::MAX }, &mut out);
+    assert!(out.is_empty(), "what is in use stays");
+    let gone = Effect::Release { lock: LockId(2), region: region(0, 10), sn: Sn(2) };
+    assert_eq!(member.finish(read), [gone]);
+}
+
+#[test]
+fn regression_what_a_member_may_skip_asking_for_is_what_a_lock_of_its_group_covers() {
+    let mut member = Member::new();
+    let (_stays, ..) = member.begin(LockMode::Pw, Region::WHOLE, Part::Only);
+    assert!(member.locks.covers(LockMode::Nbw, &region(0, 10), member.group));
+    assert!(!member.locks.covers(LockMode::Nbw, &region(0, 10), GroupId::NONE));
 }
