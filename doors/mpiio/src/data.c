@@ -128,6 +128,23 @@ static int convert_first(struct transfer *transfer, const struct call *call, cha
     return code == MPI_SUCCESS ? memory_open(&transfer->memory, *packed, bytes, MPI_BYTE) : code;
 }
 
+/* Of a read that is short only the bytes that were there change in memory, also within the last copy of the type. */
+static int convert_last(const struct call *call, char *packed, int64_t bytes, int64_t done)
+{
+    int code = MPI_SUCCESS;
+
+    if (done == 0)
+        return code;
+    if (done < bytes) {
+        char *before = malloc((size_t)bytes);
+        code = before ? external_pack(call->buffer, call->count, call->datatype, before, bytes) : MPI_ERR_NO_MEM;
+        if (code == MPI_SUCCESS)
+            memcpy(packed + done, before + done, (size_t)(bytes - done));
+        free(before);
+    }
+    return code == MPI_SUCCESS ? external_unpack(packed, bytes, call->buffer, call->count, call->datatype) : code;
+}
+
 static int perform(struct file *file, const struct call *call, int64_t *done)
 {
     struct transfer transfer = {.file = file, .is_write = call->is_write};
@@ -160,7 +177,7 @@ static int perform(struct file *file, const struct call *call, int64_t *done)
         code = transfer_alone(&transfer, done);
     }
     if (code == MPI_SUCCESS && packed && !call->is_write)
-        code = external_unpack(packed, *done, call->buffer, call->count, call->datatype);
+        code = convert_last(call, packed, bytes, *done);
     put_back(file, call, bytes - *done);
     free(packed);
     memory_close(&transfer.memory);

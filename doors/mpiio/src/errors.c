@@ -17,6 +17,8 @@ struct remembered {
     MPI_File_errhandler_function *function;
     /* Handles that the program has, and files of ours that use it. */
     int references;
+    /* How many of them MPI has counted, and must be told of. */
+    int of_mpi;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -71,26 +73,41 @@ static struct remembered *remembered(MPI_Errhandler errhandler)
     return NULL;
 }
 
-static int refer(MPI_Errhandler errhandler)
+static int refer_as(MPI_Errhandler errhandler, int of_mpi)
 {
     pthread_mutex_lock(&lock);
     struct remembered *found = remembered(errhandler);
-    if (found)
+    if (found) {
         found->references++;
+        found->of_mpi += of_mpi;
+    }
     pthread_mutex_unlock(&lock);
     return found != NULL;
 }
 
-static void forget(MPI_Errhandler errhandler)
+static int refer(MPI_Errhandler errhandler)
 {
-    int is_last = 0;
+    return refer_as(errhandler, 0);
+}
+
+/* One reference less: whether MPI is to be told, because it counts more than are left, or because it alone knows the handler. */
+static int release(MPI_Errhandler errhandler, int otherwise)
+{
+    int is_told = otherwise;
 
     pthread_mutex_lock(&lock);
     struct remembered *found = remembered(errhandler);
-    if (found)
-        is_last = --found->references == 0;
+    if (found) {
+        is_told = --found->references < found->of_mpi;
+        found->of_mpi -= is_told;
+    }
     pthread_mutex_unlock(&lock);
-    if (is_last)
+    return is_told;
+}
+
+static void forget(MPI_Errhandler errhandler)
+{
+    if (release(errhandler, 0))
         NEXT(MPI_Errhandler_free)(&errhandler);
 }
 
@@ -161,20 +178,14 @@ EXPORTED int MPI_File_create_errhandler(MPI_File_errhandler_function *function, 
         }
     }
     if (code == MPI_SUCCESS)
-        handlers[slot] = (struct remembered){.errhandler = *errhandler, .function = function, .references = 1};
+        handlers[slot] = (struct remembered){.errhandler = *errhandler, .function = function, .references = 1, .of_mpi = 1};
     pthread_mutex_unlock(&lock);
     return code;
 }
 
 EXPORTED int MPI_Errhandler_free(MPI_Errhandler *errhandler)
 {
-    pthread_mutex_lock(&lock);
-    struct remembered *found = errhandler ? remembered(*errhandler) : NULL;
-    int is_used = found && found->references > 1;
-    if (found)
-        found->references--;
-    pthread_mutex_unlock(&lock);
-    if (!is_used)
+    if (!errhandler || release(*errhandler, 1))
         return NEXT(MPI_Errhandler_free)(errhandler);
     *errhandler = MPI_ERRHANDLER_NULL;
     return MPI_SUCCESS;
@@ -215,8 +226,13 @@ EXPORTED int MPI_File_get_errhandler(MPI_File handle, MPI_Errhandler *errhandler
         *errhandler = inherited;
         return MPI_SUCCESS;
     }
-    if (!file)
-        return NEXT(MPI_File_get_errhandler)(handle, errhandler);
+    if (!file) {
+        /* A handle more, which MPI counts as well. */
+        int code = NEXT(MPI_File_get_errhandler)(handle, errhandler);
+        if (code == MPI_SUCCESS)
+            refer_as(*errhandler, 1);
+        return code;
+    }
     refer(file->errhandler);
     *errhandler = file->errhandler;
     return MPI_SUCCESS;

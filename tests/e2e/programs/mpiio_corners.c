@@ -263,6 +263,20 @@ static void representations(const char *path)
     OK(MPI_File_set_view(file, own, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL));
     OK(MPI_File_read_at(file, 0, bytes, 4, MPI_BYTE, MPI_STATUS_IGNORE));
     CHECK(bytes[0] == 0 && bytes[1] == 1 && bytes[2] == 0 && bytes[3] == 2);
+    /* The file ends within the one copy of the type. */
+    MPI_Status status;
+    MPI_Offset end = (MPI_Offset)(ranks - 1) * 64 + 16;
+    OK(MPI_File_set_size(file, 0));
+    OK(MPI_File_set_view(file, 0, MPI_DOUBLE, MPI_DOUBLE, "external32", MPI_INFO_NULL));
+    OK(MPI_File_write_at(file, rank * 8, numbers, rank == ranks - 1 ? 2 : 8, MPI_DOUBLE, MPI_STATUS_IGNORE));
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int i = 0; i < 8; i++)
+        got[i] = -1;
+    OK(MPI_File_read_at_all(file, end / 8 - 2, got, 1, every_second, &status));
+    CHECK(bytes_of(&status) == 16);
+    for (int i = 0; i < 8; i++)
+        CHECK(got[i] == (i == 0 ? ranks - 1 : i == 2 ? 0.25 + ranks - 1 : -1));
+    OK(MPI_File_set_view(file, own, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL));
     int code = MPI_Register_datarep("plain", MPI_CONVERSION_FN_NULL, MPI_CONVERSION_FN_NULL, extent_of_nothing, NULL);
     if (code == MPI_SUCCESS) {
         OK(MPI_File_set_view(file, own, MPI_DOUBLE, MPI_DOUBLE, "plain", MPI_INFO_NULL));

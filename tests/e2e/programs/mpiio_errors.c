@@ -211,6 +211,21 @@ static void both(const char *path, const char *outside)
     OK(MPI_File_read_at(other, rank * 8, in, 8, MPI_CHAR, MPI_STATUS_IGNORE));
     CHECK(!memcmp(in, bytes, 8));
     OK(MPI_File_get_errhandler(other, &got));
+    /* A handler of both files: each handle that MPI gives is one more to free, and it works to the last. */
+    MPI_Errhandler own;
+    OK(MPI_File_create_errhandler(handler, &own));
+    OK(MPI_File_set_errhandler(other, own));
+    OK(MPI_File_get_errhandler(other, &got));
+    CHECK(got == own);
+    OK(MPI_Errhandler_free(&own));
+    OK(MPI_File_set_errhandler(ours, got));
+    OK(MPI_File_set_errhandler(other, MPI_ERRORS_RETURN));
+    OK(MPI_Errhandler_free(&got));
+    CHECK(got == MPI_ERRHANDLER_NULL);
+    handled = 0;
+    FAILS(MPI_ERR_ARG, MPI_File_read_at(ours, -1, in, 1, MPI_CHAR, MPI_STATUS_IGNORE));
+    CHECK(handled == 1);
+    OK(MPI_File_set_errhandler(ours, MPI_ERRORS_RETURN));
     CHECK(MPI_File_f2c(MPI_File_c2f(other)) == other);
     OK(MPI_File_close(&ours));
     OK(MPI_File_close(&other));
