@@ -32,7 +32,12 @@ int memory_open(struct memory *memory, const void *buffer, MPI_Count count, MPI_
         return code;
     }
     memory->base = (char *)buffer;
-    memory->bytes = memory->flat.bytes * count;
+    int64_t reach;
+    if (__builtin_mul_overflow(memory->flat.bytes, count, &memory->bytes) ||
+        __builtin_mul_overflow(memory->flat.extent, count, &reach)) {
+        memory_close(memory);
+        return MPI_ERR_COUNT;
+    }
     struct cursor all = cursor_at(&memory->flat, 0, 0, memory->bytes);
     memory->is_contiguous = cursor_is_contiguous(&all);
     if (memory->is_contiguous && memory->flat.count > 0)

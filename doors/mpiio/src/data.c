@@ -35,7 +35,7 @@ static void set_status(MPI_Status *status, int64_t bytes)
 
 static int check(const struct file *file, const struct call *call)
 {
-    MPI_Count size;
+    MPI_Count size, bytes;
 
     if (call->count < 0)
         return MPI_ERR_COUNT;
@@ -52,9 +52,11 @@ static int check(const struct file *file, const struct call *call)
     if (call->is_collective && file->split)
         return MPI_ERR_OTHER;
     PMPI_Type_size_x(call->datatype, &size);
-    if (file->etype_bytes > 0 && size * call->count % file->etype_bytes != 0)
+    if (__builtin_mul_overflow(size, call->count, &bytes))
+        return MPI_ERR_COUNT;
+    if (file->etype_bytes > 0 && bytes % file->etype_bytes != 0)
         return MPI_ERR_IO;
-    if (size * call->count > 0 && file->tile.bytes == 0)
+    if (bytes > 0 && file->tile.bytes == 0)
         return MPI_ERR_IO;
     if (file->representation == EXTERNAL32 && !is_external32_sized(call->datatype))
         return MPI_ERR_CONVERSION;
@@ -84,6 +86,8 @@ static int take_in_order(struct file *file, int code, MPI_Offset amount, MPI_Off
 /* Where the call begins, in etypes; moves the pointer that it uses. */
 static int find_place(struct file *file, const struct call *call, int code, MPI_Offset etypes, MPI_Offset *start)
 {
+    MPI_Offset after;
+
     switch (call->place) {
     case EXPLICIT:
         *start = call->offset;
@@ -91,8 +95,10 @@ static int find_place(struct file *file, const struct call *call, int code, MPI_
     case INDIVIDUAL:
         pthread_mutex_lock(&file->lock);
         *start = file->position;
+        if (code == MPI_SUCCESS && __builtin_add_overflow(file->position, etypes, &after))
+            code = MPI_ERR_ARG;
         if (code == MPI_SUCCESS)
-            file->position += etypes;
+            file->position = after;
         pthread_mutex_unlock(&file->lock);
         return code;
     case SHARED:
@@ -160,7 +166,8 @@ static int perform(struct file *file, const struct call *call, int64_t *done)
         code = memory_open(&transfer.memory, call->buffer, call->count, call->datatype);
     int64_t bytes = code == MPI_SUCCESS ? transfer.memory.bytes : 0;
     code = find_place(file, call, code, file->etype_bytes ? bytes / file->etype_bytes : 0, &start);
-    transfer.position = start * file->etype_bytes;
+    if (code == MPI_SUCCESS)
+        code = view_place(file, start, bytes, &transfer.position);
     if (code == MPI_SUCCESS && file->representation == EXTERNAL32)
         code = convert_first(&transfer, call, &packed);
     if (call->is_collective)
@@ -169,7 +176,7 @@ static int perform(struct file *file, const struct call *call, int64_t *done)
         tally->independent_calls++;
     /* A rank with an error goes with the others, with nothing to do: they must not wait for it. */
     if (code != MPI_SUCCESS)
-        transfer.memory.bytes = 0;
+        transfer.memory.bytes = transfer.position = 0;
     if (is_together) {
         int shared = transfer_together(&transfer, done);
         code = code == MPI_SUCCESS ? shared : code;
@@ -397,8 +404,9 @@ static int seek_target(struct file *file, MPI_Offset offset, int whence, MPI_Off
         code = etypes_to_end(file, &origin);
     else if (whence != MPI_SEEK_SET)
         return MPI_ERR_ARG;
-    *target = origin + offset;
-    return code == MPI_SUCCESS && *target < 0 ? MPI_ERR_ARG : code;
+    if (code == MPI_SUCCESS && (__builtin_add_overflow(origin, offset, target) || *target < 0))
+        code = MPI_ERR_ARG;
+    return code;
 }
 
 EXPORTED int MPI_File_seek(MPI_File fh, MPI_Offset offset, int whence)
@@ -463,6 +471,8 @@ EXPORTED int MPI_File_get_position_shared(MPI_File fh, MPI_Offset *offset)
 
     if (!file)
         return NEXT(MPI_File_get_position_shared)(fh, offset);
+    if (file->amode & MPI_MODE_SEQUENTIAL)
+        return fail(file, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_File_get_position_shared");
     return fail(file, pointer_add(file, 0, offset), "MPI_File_get_position_shared");
 }
 

@@ -222,7 +222,11 @@ static struct file *file_new(MPI_Comm comm, const char *path, int amode)
     file->path = strdup(path);
     file->strings = hint_strings_new();
     pthread_mutex_init(&file->lock, NULL);
-    PMPI_Comm_dup(comm, &file->comm);
+    if (PMPI_Comm_dup(comm, &file->comm) != MPI_SUCCESS) {
+        file->comm = MPI_COMM_NULL;
+        file_free(file);
+        return NULL;
+    }
     PMPI_Comm_set_errhandler(file->comm, MPI_ERRORS_RETURN);
     PMPI_Comm_rank(file->comm, &file->rank);
     PMPI_Comm_size(file->comm, &file->ranks);

@@ -333,6 +333,8 @@ int external_unpack(const char *packed, int64_t bytes, void *buffer, MPI_Count c
 
 /* Sets the view that a file has when it is opened. Returns an MPI error class. */
 int view_preset(struct file *file);
+/* Where an offset in etypes is, in bytes of the view's stream; MPI_ERR_ARG if it, or the `bytes` there, lie farther than offsets reach. */
+int view_place(const struct file *file, MPI_Offset etypes, int64_t bytes, int64_t *position);
 void view_free(struct file *file);
 
 /* ---- files.c ---- */

@@ -54,7 +54,8 @@ static int change(struct file *file, int keep, MPI_Offset amount, MPI_Offset *be
         if (got < 0)
             code = class_of(errno);
         *before = value;
-        value = (keep ? value : 0) + amount;
+        if (__builtin_add_overflow(keep ? value : 0, amount, &value) && code == MPI_SUCCESS)
+            code = MPI_ERR_ARG;
         if (code == MPI_SUCCESS && (got != sizeof value || value != *before) &&
             calls->pwrite(file->pointer_descriptor, &value, sizeof value, 0) != sizeof value)
             code = class_of(errno);

@@ -38,6 +38,26 @@ int view_preset(struct file *file)
     return flatten(MPI_BYTE, &file->tile);
 }
 
+int view_place(const struct file *file, MPI_Offset etypes, int64_t bytes, int64_t *position)
+{
+    const struct flat *tile = &file->tile;
+    int64_t last, end, reach = 0;
+
+    if (__builtin_mul_overflow(etypes, file->etype_bytes, position) || __builtin_add_overflow(*position, bytes, &last))
+        return MPI_ERR_ARG;
+    if (bytes == 0 || tile->bytes == 0)
+        return MPI_SUCCESS;
+    for (size_t i = file->is_monotone ? tile->count - 1 : 0; i < tile->count; i++) {
+        if (__builtin_add_overflow(tile->pieces[i].offset, tile->pieces[i].length, &end))
+            return MPI_ERR_ARG;
+        reach = reach > end ? reach : end;
+    }
+    if (__builtin_mul_overflow((last - 1) / tile->bytes, tile->extent, &end) || __builtin_add_overflow(end, reach, &end) ||
+        __builtin_add_overflow(end, file->displacement, &end))
+        return MPI_ERR_ARG;
+    return MPI_SUCCESS;
+}
+
 /* A handle of our own of a type. */
 static MPI_Datatype kept(MPI_Datatype datatype)
 {
@@ -72,15 +92,15 @@ static int read_representation(const char *name, enum representation *representa
 static int order_of(const struct flat *tile)
 {
     int64_t end = 0;
+    int is_ordered = 1;
 
     for (size_t i = 0; i < tile->count; i++) {
         if (tile->pieces[i].offset < 0)
             return -1;
-        if (tile->pieces[i].offset < end)
-            return 0;
+        is_ordered = is_ordered && tile->pieces[i].offset >= end;
         end = tile->pieces[i].offset + tile->pieces[i].length;
     }
-    return tile->count == 0 || tile->extent + tile->pieces[0].offset >= end;
+    return tile->count == 0 || (is_ordered && tile->extent + tile->pieces[0].offset >= end);
 }
 
 /* Looks at the arguments of MPI_File_set_view; `tile` is to be freed in any case. */
@@ -127,8 +147,13 @@ EXPORTED int MPI_File_set_view(MPI_File handle, MPI_Offset displacement, MPI_Dat
     if (code == MPI_SUCCESS && displacement == MPI_DISPLACEMENT_CURRENT) {
         /* The place of the shared pointer in the view that is left. */
         code = pointer_add(file, 0, &current);
-        struct cursor cursor = cursor_at(&file->tile, file->displacement, current * file->etype_bytes, 1);
-        displacement = cursor_next(&cursor, 1).offset;
+        int64_t position = 0;
+        if (code == MPI_SUCCESS)
+            code = view_place(file, current, 1, &position);
+        if (code == MPI_SUCCESS) {
+            struct cursor cursor = cursor_at(&file->tile, file->displacement, position, 1);
+            displacement = cursor_next(&cursor, 1).offset;
+        }
     }
     code = agreed(file, code);
     if (code != MPI_SUCCESS) {
@@ -179,7 +204,11 @@ EXPORTED int MPI_File_get_byte_offset(MPI_File handle, MPI_Offset offset, MPI_Of
         return fail(file, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_File_get_byte_offset");
     if (offset < 0)
         return fail(file, MPI_ERR_ARG, "MPI_File_get_byte_offset");
-    struct cursor cursor = cursor_at(&file->tile, file->displacement, offset * file->etype_bytes, 1);
+    int64_t position;
+    int code = view_place(file, offset, 1, &position);
+    if (code != MPI_SUCCESS)
+        return fail(file, code, "MPI_File_get_byte_offset");
+    struct cursor cursor = cursor_at(&file->tile, file->displacement, position, 1);
     *in_file = cursor.left > 0 ? cursor_next(&cursor, 1).offset : file->displacement;
     return MPI_SUCCESS;
 }

@@ -38,6 +38,23 @@ static void modes(const char *path)
     OK(MPI_File_write_at(file, rank, &byte, 1, MPI_CHAR, &status));
     FAILS(MPI_ERR_ARG, MPI_File_write_at(file, -1, &byte, 1, MPI_CHAR, &status));
     FAILS(MPI_ERR_COUNT, MPI_File_write_at(file, 0, &byte, -1, MPI_CHAR, &status));
+    /* Farther than offsets reach; a type whose first offset goes back below zero. */
+    const MPI_Offset farthest = 0x7fffffffffffffff;
+    int lengths[] = {1, 1, 1}, places[] = {4, 2, -1};
+    MPI_Datatype backwards;
+    OK(MPI_File_set_view(file, 8, MPI_INT, MPI_INT, "native", MPI_INFO_NULL));
+    FAILS(MPI_ERR_ARG, MPI_File_write_at(file, farthest, &rank, 1, MPI_INT, &status));
+    FAILS(MPI_ERR_ARG, MPI_File_write_at(file, farthest / 4 - 1, &rank, 1, MPI_INT, &status));
+    FAILS(MPI_ERR_ARG, MPI_File_write_at_all(file, farthest / 2, &rank, 1, MPI_INT, &status));
+    FAILS(MPI_ERR_ARG, MPI_File_get_byte_offset(file, farthest / 2, &size));
+    OK(MPI_File_seek(file, farthest - 1, MPI_SEEK_SET));
+    FAILS(MPI_ERR_ARG, MPI_File_seek(file, 2, MPI_SEEK_CUR));
+    FAILS(MPI_ERR_ARG, MPI_File_write(file, &rank, 1, MPI_INT, &status));
+    OK(MPI_Type_indexed(3, lengths, places, MPI_INT, &backwards));
+    OK(MPI_Type_commit(&backwards));
+    FAILS(MPI_ERR_ARG, MPI_File_set_view(file, 0, MPI_INT, backwards, "native", MPI_INFO_NULL));
+    MPI_Type_free(&backwards);
+    OK(MPI_File_set_view(file, 0, MPI_BYTE, MPI_BYTE, "native", MPI_INFO_NULL));
     FAILS(MPI_ERR_ARG, MPI_File_set_size(file, -1));
     FAILS(MPI_ERR_ARG, MPI_File_seek(file, -1, MPI_SEEK_SET));
     FAILS(MPI_ERR_ARG, MPI_File_set_view(file, -1, MPI_CHAR, MPI_CHAR, "native", MPI_INFO_NULL));
@@ -80,6 +97,7 @@ static void sequential(const char *path)
     FAILS(MPI_ERR_UNSUPPORTED_OPERATION, MPI_File_get_position(file, &offset));
     FAILS(MPI_ERR_UNSUPPORTED_OPERATION, MPI_File_get_byte_offset(file, 0, &offset));
     FAILS(MPI_ERR_UNSUPPORTED_OPERATION, MPI_File_seek_shared(file, 0, MPI_SEEK_SET));
+    FAILS(MPI_ERR_UNSUPPORTED_OPERATION, MPI_File_get_position_shared(file, &offset));
     OK(MPI_File_write_ordered(file, &byte, 1, MPI_CHAR, &status));
     OK(MPI_File_set_view(file, MPI_DISPLACEMENT_CURRENT, MPI_CHAR, MPI_CHAR, "native", MPI_INFO_NULL));
     OK(MPI_File_write_ordered(file, &byte, 1, MPI_CHAR, &status));
