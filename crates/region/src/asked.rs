@@ -40,7 +40,7 @@ impl Region {
     }
 
     /// A region that takes in both and hardly anything else: of two extents, all between them as well; else the larger one,
-    /// if it holds the other. `None` if there is no such region.
+    /// if it holds the other. `None` if there is no such region, or if that is too hard to see.
     #[must_use]
     pub fn joined(&self, other: &Region) -> Option<Region> {
         if let (Some(a), Some(b)) = (self.as_extent(), other.as_extent()) {
@@ -139,6 +139,27 @@ mod tests {
         assert_eq!(section(20, 10, 40, 3).joined(&all), Some(all.clone()));
         assert_eq!(all.joined(&extent(25, 35).into()), None);
         assert_eq!(all.joined(&Region::WHOLE), Some(Region::WHOLE));
+    }
+
+    #[test]
+    fn regression_what_is_too_hard_to_see_is_not_contained_but_a_region_contains_itself() {
+        // Gaps of one byte whose places modulo 10^9 are below 10^8, and pieces at places around half of it: the strides have no
+        // common divisor, and so many copies lie side by side that no walk ends soon.
+        const UNIT: u64 = 1_000_000_000;
+        let span = 9_999 * (10 * UNIT + 1) + 10 * UNIT - 1;
+        let of = |offset, length, levels: &[(u64, u64)]| {
+            Region::from(Section::new(offset, length, levels).unwrap())
+        };
+        let holder = of(0, UNIT - 1, &[(UNIT, 10), (10 * UNIT + 1, 10_000), (span + 1, 10_000)]);
+        let held = of(UNIT / 2, 1, &[(3 * UNIT, 4), (12 * UNIT + 1, 8_000), (100_000 * UNIT + 1, 9_000)]);
+        assert_eq!(holder.contains_region_within(&held, STEPS_MAX), Err(crate::TooHard));
+        assert!(!holder.contains_region(&held) && !held.contains_region(&holder));
+        assert_eq!(holder.joined(&held), None);
+        for region in [&holder, &held] {
+            assert!(region.contains_region(region));
+            assert_eq!(region.joined(region).as_ref(), Some(region));
+            assert_eq!(region.joined(&Region::WHOLE), Some(Region::WHOLE));
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Parts of one section: what lies in an extent, what lies outside of it, and the gaps.
 
+use crate::common::{Effort, TooHard, search};
 use crate::section::Section;
 use crate::view::View;
 use crate::{DEPTH_MAX, UNBOUNDED};
@@ -40,10 +41,28 @@ impl Section {
     /// else that of as many questions for the first common byte as the section has levels.
     #[must_use]
     pub fn contains_section(&self, other: &Section) -> bool {
-        match other.as_extent() {
-            Some(extent) => self.covers(extent),
-            None => self.bounds().contains(other.bounds()) && self.gaps().all(|gap| !gap.overlaps(other)),
+        let contains = self.contains_section_within(other, &mut Effort::new(u64::MAX));
+        contains.expect("nobody lives to see so many steps")
+    }
+
+    /// As [`Section::contains_section`], with as much effort as is left.
+    pub(crate) fn contains_section_within(
+        &self,
+        other: &Section,
+        effort: &mut Effort,
+    ) -> Result<bool, TooHard> {
+        if let Some(extent) = other.as_extent() {
+            return Ok(self.covers(extent));
         }
+        if !self.bounds().contains(other.bounds()) {
+            return Ok(false);
+        }
+        for gap in self.gaps() {
+            if search(gap.view(), other.view(), effort)?.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Whether one piece, or two that touch, hold the extent. Three never touch: behind the first piece of a copy is a gap.

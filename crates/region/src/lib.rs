@@ -34,6 +34,7 @@ mod asked;
 mod clip;
 mod common;
 mod datatype;
+mod lists;
 mod pieces;
 mod region;
 mod residue;

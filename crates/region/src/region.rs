@@ -1,10 +1,11 @@
 //! The range of a lock or of a lock request: one extent, a list of extents, or sections.
 
 use crate::common::{Effort, TooHard, search};
+use crate::lists::{evenly_spaced, list_contains, lists_common};
 use crate::pieces::{Pieces, StripePieces};
 use crate::section::{RegionError, Section};
 use crate::stripes::stripe_units;
-use crate::{EFFORT_MAX, SECTIONS_MAX};
+use crate::{EFFORT_MAX, SECTIONS_MAX, STEPS_MAX};
 use alloc::vec::Vec;
 use ccpfs_types::{Extent, Layout};
 use core::fmt;
@@ -183,46 +184,78 @@ impl Region {
         self.piece_from(offset).is_some_and(|piece| piece.start() == offset)
     }
 
-    /// Whether every byte of `other` lies in the region.
+    /// Whether every byte of `other` lies in the region, as far as [`STEPS_MAX`] steps show; a region holds itself.
     ///
-    /// Exact if the region is an extent, a list, or one section. If it has several, a `false` may be wrong where only
-    /// some of them together hold a section of `other`; an extent of `other` is found even so, unless more than
-    /// [`SECTIONS_MAX`] pieces make it up.
+    /// A `true` is never wrong. See [`Region::contains_region_within`] for a `false`.
     #[must_use]
     #[inline]
     pub fn contains_region(&self, other: &Region) -> bool {
         match &self.0 {
             Form::Extent(extent) => extent.contains(other.bounds()),
-            Form::List(_) | Form::Sections(_) => self.contains_sections(other),
-        }
-    }
-
-    fn contains_sections(&self, other: &Region) -> bool {
-        self.bounds().contains(other.bounds())
-            && other.sections().all(|section| self.contains_section(&section))
-    }
-
-    fn contains_section(&self, section: &Section) -> bool {
-        match &self.0 {
-            Form::Extent(extent) => extent.contains(section.bounds()),
-            Form::List(extents) => list_contains(extents, section),
-            Form::Sections(own) => {
-                own.iter().any(|own| own.contains_section(section))
-                    || section.as_extent().is_some_and(|extent| self.covers(extent))
+            Form::List(_) | Form::Sections(_) => {
+                self.contains_region_within(other, STEPS_MAX).unwrap_or(false)
             }
         }
     }
 
-    /// Whether the next [`SECTIONS_MAX`] pieces touch each other and make up `extent`.
-    fn covers(&self, extent: Extent) -> bool {
+    /// Whether every byte of `other` lies in the region, in at most `steps_max` steps: those of a question for the first common byte
+    /// for each level of the section that may hold one of `other`; of an extent, one for each section and each piece that makes it up.
+    ///
+    /// Exact if the region is an extent, a list, or one section. If it has several, a `false` may be wrong where only
+    /// some of them together hold a section of `other`; an extent of `other` is found even so.
+    ///
+    /// # Errors
+    /// [`TooHard`] if the steps did not suffice.
+    pub fn contains_region_within(&self, other: &Region, steps_max: u64) -> Result<bool, TooHard> {
+        if !self.bounds().contains(other.bounds()) {
+            return Ok(false);
+        }
+        if self == other {
+            return Ok(true);
+        }
+        let mut effort = Effort::new(steps_max);
+        for section in other.sections() {
+            if !self.contains_section(&section, &mut effort)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn contains_section(&self, section: &Section, effort: &mut Effort) -> Result<bool, TooHard> {
+        let own = match &self.0 {
+            Form::Extent(extent) => return Ok(extent.contains(section.bounds())),
+            Form::List(extents) => return Ok(list_contains(extents, section)),
+            Form::Sections(own) => own,
+        };
+        if own.binary_search(section).is_ok() {
+            return Ok(true);
+        }
+        // They are disjoint: hardly ever more than one holds its first byte.
+        for own in own.iter().filter(|own| own.contains(section.offset())) {
+            if own.contains_section_within(section, effort)? {
+                return Ok(true);
+            }
+        }
+        match section.as_extent() {
+            Some(extent) if own.len() > 1 => self.covers(extent, effort),
+            Some(_) | None => Ok(false),
+        }
+    }
+
+    /// Whether the next pieces touch each other and make up `extent`.
+    fn covers(&self, extent: Extent, effort: &mut Effort) -> Result<bool, TooHard> {
         let mut at = extent.start();
-        for piece in self.pieces_from(at).take(SECTIONS_MAX) {
+        for piece in self.pieces_from(at) {
+            for _ in self.sections() {
+                effort.spend()?;
+            }
             if piece.start() > at || piece.end() >= extent.end() {
-                return piece.start() == at;
+                return Ok(piece.start() == at);
             }
             at = piece.end();
         }
-        false
+        Ok(false)
     }
 
     /// Whether the two share a byte, exactly. Cost: see [`Region::first_common_within`].
@@ -352,32 +385,6 @@ impl Region {
     }
 }
 
-/// The section that sorted extents are, if there are at least two.
-fn evenly_spaced(extents: &[Extent]) -> Option<Section> {
-    let [first, second, ..] = extents else { return None };
-    let stride = second.start() - first.start();
-    let even =
-        |pair: &[Extent]| pair[1].start() - pair[0].start() == stride && pair[1].length() == first.length();
-    let count = u64::try_from(extents.len()).ok()?;
-    if !extents.windows(2).all(even) {
-        return None;
-    }
-    Section::new(first.start(), first.length(), &[(stride, count)]).ok()
-}
-
-/// Whether every byte of `section` is in one of the sorted `extents`: no byte of it is between them.
-fn list_contains(extents: &[Extent], section: &Section) -> bool {
-    let mut at = section.offset();
-    while let Some(piece) = section.piece_from(at) {
-        let holder = extents.partition_point(|extent| extent.end() <= piece.start());
-        match extents.get(holder) {
-            Some(extent) if extent.contains(piece) => at = extent.end(),
-            _ => return false,
-        }
-    }
-    true
-}
-
 /// The first byte of both, by asking each pair of sections.
 fn sections_common(a: &[Section], b: &[Section], effort: &mut Effort) -> Result<Option<u64>, TooHard> {
     let mut found: Option<u64> = None;
@@ -394,33 +401,6 @@ fn sections_common(a: &[Section], b: &[Section], effort: &mut Effort) -> Result<
         }
     }
     Ok(found)
-}
-
-/// The first byte of both lists: whichever ends before the other begins is left behind.
-fn lists_common(a: &[Extent], b: &[Extent], effort: &mut Effort) -> Result<Option<u64>, TooHard> {
-    let (mut a, mut b) = (a, b);
-    while let ([first, ..], [other, ..]) = (a, b) {
-        effort.spend()?;
-        if let Some(common) = first.intersection(*other) {
-            return Ok(Some(common.start()));
-        }
-        if first.end() <= other.start() {
-            a = ending_after(a, other.start());
-        } else {
-            b = ending_after(b, first.start());
-        }
-    }
-    Ok(None)
-}
-
-/// The extents that end after `offset`. Cost: the logarithm of the number of those that do not.
-fn ending_after(extents: &[Extent], offset: u64) -> &[Extent] {
-    let mut reach = 1;
-    while extents.get(reach - 1).is_some_and(|extent| extent.end() <= offset) {
-        reach *= 2;
-    }
-    let near = &extents[..extents.len().min(reach)];
-    &extents[near.partition_point(|extent| extent.end() <= offset)..]
 }
 
 /// The first byte of both: each is asked in turn for its first piece from where the other has one.

@@ -158,6 +158,22 @@ fn regression_sections_that_join_to_extents_are_a_list() {
 }
 
 #[test]
+fn regression_an_extent_of_very_many_pieces_that_touch_is_held() {
+    let sections = |count: u64, missing: u64| {
+        let even = Section::new(0, 10, &[(20, count)]).unwrap();
+        let odd = Section::new(10, 10 - missing, &[(20, count - 1)]).unwrap();
+        Region::from_sections(vec![even, odd]).unwrap()
+    };
+    let all = |count: u64| Region::from(Extent::new(0, 20 * count - 10).unwrap());
+    assert!(sections(300, 0).contains_region(&all(300)));
+    assert!(!sections(300, 0).contains_region(&all(301)));
+    assert!(!sections(300, 1).contains_region(&all(300)));
+    // Of so many it is not seen within the steps of a lock manager.
+    assert_eq!(sections(100_000, 0).contains_region_within(&all(100_000), 1 << 20), Ok(true));
+    assert!(!sections(100_000, 0).contains_region(&all(100_000)));
+}
+
+#[test]
 fn as_many_sections_as_allowed_may_lie_between_each_other() {
     let place = |at: u64| Section::new(32 * at, 1 + at % 3, &[(4096, 16), (1 << 20, UNBOUNDED)]).unwrap();
     let all = |count| Region::from_sections((0..count).map(place).collect());
