@@ -63,6 +63,24 @@ fn what_must_fail_fails_with_the_right_class_and_handlers_hear_of_it() {
 }
 
 #[test]
+fn writes_that_the_library_cuts_short_are_finished_or_fail() {
+    let cluster = two_stripes();
+    let program = compiled(&cluster, "mpiio_short.c");
+    // A library in front of the true one: what it does not have is looked for there.
+    let folder = built("libccpfs.so").parent().unwrap().display().to_string();
+    let flags = ["-shared", "-fPIC", "-ldl", "-Wl,--no-as-needed"].map(str::to_owned);
+    let real = [format!("-L{folder}"), "-lccpfs".to_owned(), format!("-Wl,-rpath,{folder}")];
+    let library =
+        cluster.compile("gcc", &program_source("mpiio_short_writes.c"), &[&flags[..], &real].concat());
+    for how in ["once", "full"] {
+        let mut command = ranks(&cluster, 2, false);
+        command.env("CCPFS_LIBRARY", &library).env("SHORT_WRITES", how);
+        command.arg(&program).arg(cluster.namespace().join(how)).arg(how);
+        assert_eq!(output_of(&mut command), "all right\n", "{how}");
+    }
+}
+
+#[test]
 fn nothing_far_places_threads_and_many_requests_are_served() {
     let cluster = two_stripes();
     let program =
