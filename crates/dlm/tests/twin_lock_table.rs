@@ -195,6 +195,8 @@ struct Lock {
     phase: Phase,
     lowest_sn: Option<u64>,
     hurried: bool,
+    /// What its holder was asked to let go of.
+    asked: Cells,
 }
 
 #[derive(Clone, Debug)]
@@ -361,7 +363,7 @@ impl Twin {
                 told.push(Told::Asked { lock: lock.id, to: lock.holder, wanted, cells });
             }
             if lock.phase == Phase::Granted {
-                lock.phase = Phase::Asked;
+                (lock.phase, lock.asked) = (Phase::Asked, cells);
                 began = true;
             }
         }
@@ -412,6 +414,7 @@ impl Twin {
             phase: if canceling { Phase::Canceling } else { Phase::Granted },
             lowest_sn: inherited.or(own_sn),
             hurried: false,
+            asked: 0,
         });
     }
 
@@ -704,13 +707,13 @@ impl World {
         self.compare(input, told);
     }
 
-    /// A holder keeps its lock but for some cells, if something is left and it has not acknowledged.
+    /// A holder keeps its lock but for some cells, if something is left, and nothing of what it was asked for.
     fn narrow(&mut self, lock: &Lock, taken: std::ops::Range<u64>) {
         let end = if taken.end > SPACE { Extent::EOF } else { taken.end * self.unit };
         let Some(bytes) = Extent::new(taken.start * self.unit, end) else { return };
         let kept = lock.cells & !cells(taken);
         let mut told = Vec::new();
-        if kept != 0 && lock.phase != Phase::Canceling {
+        if kept != 0 && lock.phase == Phase::Asked && kept & lock.asked == 0 {
             let held = self.twin.locks.iter_mut().find(|held| held.id == lock.id).unwrap();
             (held.cells, held.phase, held.hurried) = (kept, Phase::Granted, false);
             self.twin.serve_all(&mut told);
@@ -764,7 +767,10 @@ impl World {
                 self.release(&lock);
             }
             Event::Narrow { which, start, end } => {
-                let Some(lock) = self.choose(which, &[Granted, Asked, Canceling]) else { return };
+                let asked = self.choose(which, &[Asked]).filter(|_| which % 4 != 0);
+                let Some(lock) = asked.or_else(|| self.choose(which, &[Granted, Asked, Canceling])) else {
+                    return;
+                };
                 self.narrow(&lock, start..end);
             }
             Event::ReleaseForeign { which } => {

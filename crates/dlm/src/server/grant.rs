@@ -3,6 +3,7 @@
 use super::queue::Standing;
 use super::request::{Claim, Request};
 use super::resource::{Effect, Lock, Phase, Resource};
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use ccpfs_region::Region;
@@ -29,6 +30,20 @@ pub(super) enum Obstacle {
     /// These locks, at least one, for this mode within this region: more than asked for if locks of the same client would be
     /// taken in.
     Locks { by: Vec<LockId>, mode: LockMode, region: Region },
+}
+
+impl Lock {
+    /// Whether `kept`, the lock without `taken`, has nothing any more of what its holder was asked for: as its holder reckons, or by
+    /// looking.
+    //= protocol.md#I8
+    pub(super) fn gives_way(&self, taken: Extent, kept: &Region) -> bool {
+        let Some(asked) = self.asked.as_ref().filter(|_| self.phase == Phase::Revoking) else { return false };
+        let (bounds, end) = (self.region.bounds(), asked.bounds().end());
+        let first = self.region.first_in_the_way(asked);
+        let to_end = taken.end() >= bounds.end() && first.is_some_and(|first| taken.start() <= first);
+        let from_start = taken.start() <= bounds.start() && taken.end() >= end.min(bounds.end());
+        to_end || from_start || !kept.may_overlap(asked)
+    }
 }
 
 impl Resource {
@@ -206,6 +221,7 @@ impl Resource {
             let hurry = match lock.phase {
                 Phase::Granted => {
                     lock.phase = Phase::Revoking;
+                    lock.asked = Some(Box::new(region.clone()));
                     lock.urged = !wanted.is_blind_write();
                     concerned.extend(self.waiting.upgrading_in(lock.region.bounds()));
                     true
@@ -311,6 +327,7 @@ impl Resource {
             group: request.group,
             of_several: request.part.of_several(),
             phase,
+            asked: None,
             lowest_sn,
             urged: false,
             awaited: false,

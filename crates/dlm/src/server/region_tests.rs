@@ -162,6 +162,24 @@ fn a_narrowed_lock_lets_in_who_waited_for_the_part_and_is_asked_for_again() {
     assert_eq!(s.resource, before);
 }
 
+//= protocol.md#I8 type=test
+#[test]
+fn regression_a_lock_that_is_narrowed_but_for_what_was_asked_for_is_still_asked_for() {
+    let mut s = server();
+    s.ask(1, LockMode::Nbw, &section(0, 10, 40, UNBOUNDED));
+    let unasked = s.resource.clone();
+    assert!(s.narrow(1, 1, 80, 90).is_empty(), "nobody wants anything");
+    assert_eq!(s.resource, unasked);
+    assert_eq!(revoked(&s.ask(2, LockMode::Nbw, &extent(400, 410))), [(1, 1)]);
+    let asked = s.resource.clone();
+    for (start, end) in [(0, 10), (800, Extent::EOF), (400, 405), (0, 405), (405, Extent::EOF)] {
+        assert!(s.narrow(1, 1, start, end).is_empty(), "the clock runs on");
+    }
+    assert_eq!(s.resource, asked);
+    let effects = s.narrow(1, 1, 0, 410);
+    assert_eq!((granted(&effects), revoked(&effects)), (extent(400, 410), vec![]));
+}
+
 #[test]
 fn own_locks_are_joined_if_one_holds_the_other_and_revoked_if_not() {
     let mut s = server();

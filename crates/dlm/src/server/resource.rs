@@ -4,6 +4,7 @@ use super::grant::Verdict;
 use super::index::RegionIndex;
 use super::queue::{Queue, Standing};
 use super::request::Request;
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use ccpfs_region::Region;
@@ -159,6 +160,8 @@ pub(super) struct Lock {
     /// Whether the operation that asked for it takes several locks here.
     pub(super) of_several: bool,
     pub(super) phase: Phase,
+    /// What its holder was asked to let go of, once it was.
+    pub(super) asked: Option<Box<Region>>,
     /// Lowest number under which data may still be on their way: its own, or that of a lock it replaced (I6).
     pub(super) lowest_sn: Option<Sn>,
     /// Whether its holder knows that the release itself is waited for.
@@ -384,10 +387,10 @@ impl Resource {
     }
 
     /// A holder keeps a lock but for a part of it. As it has not begun to cancel it, the lock is as if nobody had asked for it;
-    /// who waits for the rest asks anew.
+    /// who waits for the rest asks anew. An answer gives up all that was asked for: otherwise the clock runs on (I8).
     fn narrow(&mut self, from: ClientId, lock: LockId, taken: Extent, out: &mut Vec<Effect>) {
         let Some(held) = self.locks.get(&lock).filter(|held| held.holder == from) else { return };
-        let Some(kept) = held.region.kept_without(taken).filter(|_| held.phase != Phase::Canceling) else {
+        let Some(kept) = held.region.kept_without(taken).filter(|kept| held.gives_way(taken, kept)) else {
             return; // which no client of ours sends
         };
         let mut concerned = self.concerned_by_release(lock);
@@ -400,7 +403,7 @@ impl Resource {
             out.push(Effect::Disarm { lock });
         }
         held.region = kept;
-        (held.phase, held.urged) = (Phase::Granted, false);
+        (held.phase, held.asked, held.urged) = (Phase::Granted, None, false);
         self.index_of(&held).insert(&held.region, lock);
         self.locks.insert(lock, held);
         self.reconsider(concerned, out);
