@@ -97,6 +97,17 @@ static void in_a_group(const char *path)
     OK(MPI_File_close(&file));
 }
 
+/* The environment of one rank says other than that of the others: what rank 0 says counts, and none waits for ever. */
+static void of_two_minds(const char *path)
+{
+    for (int odd = 0; odd < 2; odd++) {
+        if (rank == odd)
+            setenv("CCPFS_MPIIO_HINTS", "*:collective_buffering=false", 1);
+        one(path, "romio_cb_write", "enable");
+        unsetenv("CCPFS_MPIIO_HINTS");
+    }
+}
+
 int main(int argc, char **argv)
 {
     const char *path = begin(argc, argv);
@@ -111,5 +122,6 @@ int main(int argc, char **argv)
     one(path, "ccpfs_lock_protocol", "one-try");
     one(path, "ccpfs_lock_kind", "of_no_meaning");
     in_a_group(path);
+    of_two_minds(path);
     return end();
 }
