@@ -3,7 +3,7 @@
 use super::{Effect, Input, Locks, Settings};
 use alloc::vec;
 use alloc::vec::Vec;
-use ccpfs_region::Region;
+use ccpfs_region::{Region, Section};
 use ccpfs_types::{
     Extent, GroupId, LockId, LockMode, LockState, OperationId, Part, Policy, RequestId, Sn, Terms,
 };
@@ -38,6 +38,29 @@ fn regression_a_grant_that_does_not_cover_its_request_is_refused() {
         assert_eq!(out, vec![Effect::Refused { operation, errno: 71 }]);
         assert!(locks.is_idle());
     }
+}
+
+#[test]
+fn regression_a_grant_of_more_than_can_be_seen_to_cover_its_request_is_used() {
+    // The server may have got from one to the other by way of a lock that it joined.
+    const UNIT: u64 = 1_000_000_000;
+    let span = 9_999 * (10 * UNIT + 1) + 10 * UNIT - 1;
+    let of =
+        |offset, length, levels: &[(u64, u64)]| Region::from(Section::new(offset, length, levels).unwrap());
+    let holder = of(0, UNIT - 1, &[(UNIT, 10), (10 * UNIT + 1, 10_000), (span + 1, 10_000)]);
+    let required = of(UNIT / 2, 1, &[(3 * UNIT, 4), (12 * UNIT + 1, 8_000), (100_000 * UNIT + 1, 9_000)]);
+    assert!(!holder.contains_region(&required), "it is too hard to see");
+    let mut locks = Locks::new(Settings { policy: Policy::SEQDLM, locks_max: 8, age_ticks_max: 8 });
+    let (operation, request, mode) = (OperationId(1), RequestId(1), LockMode::Nbw);
+    let mut out = Vec::new();
+    let desired = required.clone();
+    let wish = Input::Acquire { operation, mode, required, desired, request, terms: Terms::WAIT };
+    locks.step(wish, &mut out);
+    out.clear();
+    let (lock, sn, state) = (LockId(1), Sn(1), LockState::Granted);
+    let granted = GrantedLock { lock, mode, region: holder, sn, state, replaces: vec![], early: false };
+    locks.step(Input::Granted { request, granted }, &mut out);
+    assert_eq!(out, vec![Effect::Use { operation, lock, sn }]);
 }
 
 #[test]
