@@ -8,8 +8,9 @@
 use crate::client::ClientInner;
 use crate::error::FsError;
 use crate::file::File;
-use crate::operation::{Operation, await_lock, start_lock};
+use crate::operation::{Operation, await_lock, lost, start_lock};
 use crate::shared::FileShared;
+use crate::stripe::Stripe;
 use ccpfs_region::Region;
 use ccpfs_types::{GroupId, LockMode, OperationId, Terms};
 use std::num::NonZeroU64;
@@ -32,10 +33,32 @@ struct State {
     held: Vec<OperationId>,
 }
 
+impl State {
+    /// The first stripe where the lock of the group is gone.
+    fn lost<'a>(&self, shared: &'a FileShared) -> Option<&'a Stripe> {
+        let mut held = shared.stripes.iter().zip(&self.held);
+        held.find(|(stripe, held)| !stripe.lock().cached().holds(**held)).map(|(stripe, _)| &**stripe)
+    }
+}
+
 impl Membership {
     /// The group that locks are asked for under.
     pub(crate) fn id(&self) -> GroupId {
         GroupId(self.id.load(Ordering::SeqCst))
+    }
+
+    /// The group that an operation asks for its locks under, unless the server of a stripe has forgotten that we are in it: others may
+    /// be at the file then, and who takes them for kept out must learn of it.
+    pub(crate) fn present(&self, client: &ClientInner, shared: &FileShared) -> Result<GroupId, FsError> {
+        let id = self.id();
+        if id == GroupId::NONE {
+            return Ok(id);
+        }
+        let state = self.state.lock().expect("no code panics under this lock");
+        match state.lost(shared) {
+            Some(stripe) => Err(lost(client, stripe)),
+            None => Ok(self.id()),
+        }
     }
 }
 
@@ -46,7 +69,7 @@ impl File {
     /// Members must not depend on each other's data before all have left (`semantics.md` S27), nor cut the file ([`File::truncate`]) where
     /// another one writes: the cut may win over what is written later. A
     /// client that keeps others waiting is given up by the server after 31 times its `revoke_timeout_ms`, counted anew with each flush; then it loses
-    /// what it has not flushed.
+    /// what it has not flushed, and all operations fail with EIO until it has left the group.
     ///
     /// # Errors
     /// EBADF if the handle can neither read nor write, EINVAL if it has a group lock, EBUSY if another handle of this client is in another
@@ -79,7 +102,8 @@ impl File {
     /// reads afterwards sees what was written, once all members have left.
     ///
     /// # Errors
-    /// EINVAL if the handle has no lock of this group; the error of the flush (the lock is given back all the same).
+    /// EINVAL if the handle has no lock of this group; EIO if a server has given it to others meanwhile; the error of the flush (the lock
+    /// is given back all the same).
     pub fn group_unlock(&self, group: NonZeroU64) -> Result<(), FsError> {
         let mut ours = self.group().lock().expect("no code panics under this lock");
         if *ours != Some(group) {
@@ -116,9 +140,16 @@ pub(crate) fn leave(client: &ClientInner, shared: &FileShared) -> Result<(), FsE
         return Ok(());
     }
     membership.id.store(0, Ordering::SeqCst);
+    let lost = state.lost(shared).map(|stripe| lost(client, stripe));
     let flushed = shared.flush(client);
     let held = std::mem::take(&mut state.held);
     Operation::of(shared.stripes.iter().zip(held)).finish(client);
     shared.retire(client);
-    flushed
+    match lost {
+        None => flushed,
+        Some(error) => {
+            shared.record_error(error.to_errno());
+            flushed.and(Err(error))
+        }
+    }
 }

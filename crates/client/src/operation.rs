@@ -131,7 +131,7 @@ pub(crate) fn lock<'a>(
             least_restrictive(intent, parts.len() + usize::from(several))
         }
     };
-    let group = file.group.id();
+    let group = file.group.present(client, file)?;
     let mut operation = Operation { held: Vec::with_capacity(parts.len()) };
     for (index, extent) in parts {
         let stripe = &file.stripes[index as usize];
@@ -281,7 +281,7 @@ fn wait(
     })
 }
 
-fn lost(client: &ClientInner, stripe: &Stripe) -> FsError {
+pub(crate) fn lost(client: &ClientInner, stripe: &Stripe) -> FsError {
     FsError::ServerLost { address: client.targets[stripe.target as usize].clone() }
 }
 

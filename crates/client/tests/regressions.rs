@@ -5,6 +5,7 @@ use ccpfs_client::{Client, ClientConfig, File, OpenOptions};
 use ccpfs_server::{RunningServer, ServerConfig};
 use ccpfs_transport::Address;
 use ccpfs_types::Layout;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
@@ -286,4 +287,28 @@ fn regression_data_that_are_forgotten_while_the_size_is_asked_for_are_not_read_a
             }
         });
     });
+}
+
+//= protocol.md#I1 type=test
+#[test]
+fn regression_a_member_whose_group_lock_is_lost_learns_of_it_before_others_are_at_its_file() {
+    let mut world = World::start();
+    let client = world.client(8 << 20);
+    let file = world.open(&client, "member");
+    let group = NonZeroU64::new(7).unwrap();
+    file.group_lock(group).unwrap();
+    file.write_at(b"kept", 0).unwrap();
+    file.flush().unwrap();
+    world.restart();
+    // Asks the server, and so notices the end of the session.
+    assert_eq!(file.sync().unwrap_err().to_errno(), libc::EIO, "the server may have crashed");
+    for _ in 0..3 {
+        assert_eq!(file.write_at(b"lost", 0).unwrap_err().to_errno(), libc::EIO);
+    }
+    assert_eq!(file.group_unlock(group).unwrap_err().to_errno(), libc::EIO);
+    assert_eq!(file.flush().unwrap_err().to_errno(), libc::EIO, "the handle says so, once");
+    file.group_lock(group).unwrap();
+    file.write_at(b"anew", 4).unwrap();
+    file.group_unlock(group).unwrap();
+    assert_eq!(read(&file, 0, 8), b"keptanew");
 }

@@ -56,7 +56,7 @@ impl<'a> Locked<'a> {
             (Some(mode), true) => mode,
             (Some(_) | None, _) => least_restrictive(wanted.intent, requests.len()),
         };
-        let terms = Terms { group: file.group.id(), ..Terms::WAIT };
+        let terms = Terms { group: file.group.present(client, file)?, ..Terms::WAIT };
         let wish = |request: Request| {
             let index = usize::try_from(request.stripe).expect("stripes are few");
             Wish { request, stripe: &file.stripes[index], operation: None }
