@@ -294,11 +294,14 @@ fn a_file_is_cut_while_its_mapped_pages_are_wanted(stage: &Stage) {
     a.put("f", &vec![0; 2 * PAGE]).unwrap();
     let (fa, fb) = (a.open("f", flags::BOTH).unwrap(), b.open("f", flags::BOTH).unwrap());
     let map = shared(a, fa, BOTH, PAGE);
+    // On one mount not into the page that is stored into meanwhile (semantics.md S25).
+    let place = if stage.is_on_one_mount() { PAGE + 100 } else { 100 };
+    let at = place as u64;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in 0..200_u64 {
-                b.pwrite(fb, &round.to_le_bytes(), 100).unwrap();
-                assert_eq!(b.pread(fb, 8, 100).unwrap(), round.to_le_bytes());
+                b.pwrite(fb, &round.to_le_bytes(), at).unwrap();
+                assert_eq!(b.pread(fb, 8, at).unwrap(), round.to_le_bytes());
             }
         });
         for round in 0..200_u64 {
@@ -310,7 +313,7 @@ fn a_file_is_cut_while_its_mapped_pages_are_wanted(stage: &Stage) {
     });
     let bytes = b.get("f").unwrap();
     assert_eq!(
-        (bytes.len(), &bytes[10..18], &bytes[100..108]),
+        (bytes.len(), &bytes[10..18], &bytes[place..place + 8]),
         (2 * PAGE, &199_u64.to_le_bytes()[..], &199_u64.to_le_bytes()[..])
     );
 }
