@@ -298,6 +298,6 @@ mod tests {
         let [own_files, default, group, lockahead, _, sections] = requests;
         assert_eq!((own_files.1, group.1, lockahead.1, sections.1), (0, 0, 0, 0), "{requests:?}");
         assert!(default.1 > 50 && default.0 > 50, "{requests:?}");
-        assert!(group.0 <= 16 && lockahead.0 <= 16 && sections.0 <= 16, "{requests:?}");
+        assert!(group.0 <= 32 && lockahead.0 <= 16 && sections.0 <= 16, "{requests:?}");
     }
 }

@@ -97,10 +97,11 @@ impl Client {
         }
         let Some(serial) = self.session(engine, thread, target) else { return Progress::Wait };
         self.bind(engine, op.file, stripe, serial);
+        let settings = engine.config.client;
+        self.join_group(engine, thread, (op.file, stripe), GroupId(settings.group));
         let operation = OperationId(self.number(thread));
         let request = RequestId(self.number(thread));
         op.parts[op.locked].operation = operation;
-        let settings = engine.config.client;
         let required = if settings.lock_whole > 0 { Region::WHOLE } else { region };
         let acquire = Input::Acquire {
             operation,
@@ -112,6 +113,29 @@ impl Client {
         };
         self.step(engine, op.file, stripe, acquire);
         op.enter(Phase::Answer)
+    }
+
+    /// Begins the operation that keeps a group's lock as long as the client is a member: to the end. Nobody looks at its answer.
+    fn join_group(
+        &mut self,
+        engine: &mut Engine,
+        thread: u32,
+        (file, stripe): (usize, usize),
+        group: GroupId,
+    ) {
+        let before = &mut self.stripe(file, stripe).is_member;
+        if group == GroupId::NONE || std::mem::replace(before, true) {
+            return;
+        }
+        let join = Input::Acquire {
+            operation: OperationId(self.number(thread)),
+            mode: LockMode::Pw,
+            desired: Region::WHOLE,
+            required: Region::WHOLE,
+            request: RequestId(self.number(thread)),
+            terms: Terms { group, ..Terms::WAIT },
+        };
+        self.step(engine, file, stripe, join);
     }
 
     pub(super) fn lock_answer(&mut self, engine: &mut Engine, thread: u32, op: &mut Op) -> Progress {

@@ -24,6 +24,8 @@ pub(crate) struct Stripe {
     pub(crate) pins: Vec<Extent>,
     /// The session whose locks these are: its serial number in this process, and its number in history.
     pub(crate) session: Option<(u64, u32)>,
+    /// Whether the operation has begun that lasts as long as a membership in a group.
+    pub(crate) is_member: bool,
     pub(crate) queued_urgent: bool,
     pub(crate) queued: bool,
 }
@@ -36,6 +38,7 @@ impl Stripe {
             memory: ExtentMap::new(),
             pins: Vec::new(),
             session: None,
+            is_member: false,
             queued_urgent: false,
             queued: false,
         }
