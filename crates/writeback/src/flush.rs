@@ -29,6 +29,23 @@ impl Cancel {
         self.region.contains_region(&extent.into())
     }
 
+    /// Lets its data begin where what is left of them does; false if nothing is left.
+    ///
+    /// So what has been overwritten from the front on, as one write of a region does piece by piece, is not looked through again.
+    fn keep_left(&mut self, in_flight: &ExtentMap<Sn>, dirty: &ExtentMap<Sn>) -> bool {
+        let first = |map: &ExtentMap<Sn>, within: Extent| {
+            let old = parts(map, &self.region, within).find(|(_, sn)| *sn <= self.sn);
+            old.map(|(part, _)| part.start())
+        };
+        // What is on its way is older, and found first: where locks overlap there may be many of both.
+        let flying = first(in_flight, self.data);
+        let before = Extent::new(self.data.start(), flying.unwrap_or(self.data.end()));
+        let unsent = before.and_then(|before| first(dirty, before));
+        let left = unsent.or(flying).and_then(|start| Extent::new(start, self.data.end()));
+        self.data = left.unwrap_or(self.data);
+        left.is_some()
+    }
+
     /// Whether the lock covered a byte of an extent.
     fn has_bytes_in(&self, extent: Extent) -> bool {
         self.region.overlaps_extent(extent)
@@ -320,14 +337,6 @@ impl Stripe {
         self.settle(Extent::WHOLE, out);
     }
 
-    /// Whether nothing of a lock's data is left here.
-    fn is_quiet(&self, cancel: &Cancel) -> bool {
-        cancel.travels_with.is_none()
-            // What is on its way is older, and found first: where locks overlap there may be many of both.
-            && parts(&self.in_flight, &cancel.region, cancel.data).all(|(_, sn)| sn > cancel.sn)
-            && parts(&self.dirty, &cancel.region, cancel.data).all(|(_, sn)| sn > cancel.sn)
-    }
-
     /// Reports a lock that has nothing left to wait for.
     fn finish(&mut self, lock: LockId, canceled: &Canceled, out: &mut Vec<Effect>) {
         if canceled.release {
@@ -339,9 +348,12 @@ impl Stripe {
 
     /// Reports the locks and barriers that have nothing left to wait for, after something has changed in `within`.
     pub(super) fn settle(&mut self, within: Extent, out: &mut Vec<Effect>) {
-        let near = self.cancels.iter().filter(|(_, cancel)| cancel.data.overlaps(within));
-        let quiet = near.filter(|(_, cancel)| self.is_quiet(cancel));
-        let done: Vec<LockId> = quiet.map(|(lock, _)| *lock).collect();
+        let mut done: Vec<LockId> = Vec::new();
+        for (lock, cancel) in self.cancels.iter_mut().filter(|(_, cancel)| cancel.data.overlaps(within)) {
+            if cancel.travels_with.is_none() && !cancel.keep_left(&self.in_flight, &self.dirty) {
+                done.push(*lock);
+            }
+        }
         for lock in done {
             let Cancel { region, sn, release, .. } = self.forget_cancel(lock).expect("just found");
             self.finish(lock, &Canceled { region, sn, release }, out);

@@ -193,6 +193,25 @@ fn regression_a_canceled_lock_whose_bytes_are_all_overwritten_goes_at_once() {
 }
 
 #[test]
+fn regression_a_put_off_lock_that_is_overwritten_piece_by_piece_is_not_looked_through_at_each() {
+    // Looking through what has been overwritten already, at each of so many pieces, would take minutes.
+    let count = 60_000;
+    let mut c = cache();
+    let region = Region::from(Section::new(0, 8, &[(64, count)]).unwrap());
+    let piece = |at: u64| e(at * 64, at * 64 + 8);
+    for at in 0..count {
+        c.step(Input::Written { extent: piece(at), sn: Sn(1) });
+    }
+    let (lock, sn) = (LockId(1), Sn(1));
+    assert_eq!(c.step(Input::Flush { lock, region, sn, release: true, urgent: false }), []);
+    for at in 0..count - 1 {
+        assert_eq!(c.step(Input::Written { extent: piece(at), sn: Sn(2) }), []);
+    }
+    let last = c.step(Input::Written { extent: piece(count - 1), sn: Sn(2) });
+    assert_eq!(last, [Effect::Flushed { lock, released: false }]);
+}
+
+#[test]
 fn an_overwritten_flush_in_flight_still_holds_its_lock() {
     let mut c = cache();
     c.write(0, 40, 1);
