@@ -1,5 +1,6 @@
 //! The client processes of one run, led step by step.
 
+use super::member::Task;
 use super::protocol::{Event, Job, Order, Report, Step};
 use crate::cluster::servers::without_own_settings;
 use crate::failure::{Context, Failure};
@@ -93,16 +94,8 @@ impl Crew {
     }
 
     /// Lets some of the processes do a step at the same time, and waits for all of them.
-    pub(crate) fn step(&mut self, steps: &[(usize, Step)]) -> Result<Vec<Report>, Failure> {
-        self.lead(steps, steps.first().map_or("", |(_, step)| step.name()))
-    }
-
-    /// The same for steps of any kind; `doing` is their name in messages.
-    pub(crate) fn lead<S: Serialize>(
-        &mut self,
-        steps: &[(usize, S)],
-        doing: &str,
-    ) -> Result<Vec<Report>, Failure> {
+    pub(crate) fn step<S: Task + Serialize>(&mut self, steps: &[(usize, S)]) -> Result<Vec<Report>, Failure> {
+        let doing = steps.first().map_or("", |(_, step)| step.name());
         let at_ns = sys::monotonic_ns() + START_DELAY_NS;
         for (member, step) in steps {
             let line = serde_json::to_string(&Order { step, at_ns }).expect("a plain value");

@@ -9,6 +9,7 @@ mod doors;
 mod environment;
 mod locks;
 mod locks_rate;
+mod member;
 mod overlap;
 mod plan;
 mod plot;
@@ -18,6 +19,7 @@ mod report;
 mod result;
 mod s3asim;
 mod s3d;
+mod speeds;
 mod table;
 mod target;
 mod tile_io;
@@ -32,12 +34,12 @@ pub(crate) enum BenchCommand {
     Ior(Box<args::IorArguments>),
     /// One client process of a measurement.
     #[command(hide = true)]
-    IorClient(worker::WorkerArguments),
+    IorClient(member::MemberArguments),
     /// Compare the doors: C interface, preload library, mount, and beside them the local file system and a pass-through of it.
     Doors(Box<doors::DoorsArguments>),
     /// One program behind a door.
     #[command(hide = true)]
-    DoorsClient(worker::WorkerArguments),
+    DoorsClient(member::MemberArguments),
     /// Measure lock requests per second of one shard, and the cost of a cached lock in a client.
     LocksRate(locks_rate::LocksRateArguments),
     /// Take and release many small strided locks, without data.
@@ -52,22 +54,22 @@ pub(crate) enum BenchCommand {
     Collective(Box<collective::CollectiveArguments>),
     /// One process of the four before.
     #[command(hide = true)]
-    RegionsClient(worker::WorkerArguments),
+    RegionsClient(member::MemberArguments),
 }
 
 /// Runs one of the subcommands.
 pub(crate) fn run(command: BenchCommand) -> Result<(), Failure> {
     match command {
         BenchCommand::Ior(arguments) => coordinator::run(&arguments),
-        BenchCommand::IorClient(arguments) => worker::run(&arguments),
+        BenchCommand::IorClient(arguments) => member::serve::<worker::Worker>(&arguments),
         BenchCommand::Doors(arguments) => doors::run(&arguments),
-        BenchCommand::DoorsClient(arguments) => doors::run_client(&arguments),
+        BenchCommand::DoorsClient(arguments) => member::serve::<doors::Worker>(&arguments),
         BenchCommand::LocksRate(arguments) => locks_rate::run(&arguments),
         BenchCommand::Locks(arguments) => locks::run(&arguments),
         BenchCommand::TileIo(arguments) => tile_io::run(&arguments),
         BenchCommand::S3d(arguments) => s3d::run(&arguments),
         BenchCommand::S3asim(arguments) => s3asim::run(&arguments),
         BenchCommand::Collective(arguments) => collective::run(&arguments),
-        BenchCommand::RegionsClient(arguments) => regions::run_client(&arguments),
+        BenchCommand::RegionsClient(arguments) => member::serve::<regions::Worker>(&arguments),
     }
 }

@@ -3,6 +3,7 @@
 use super::plan::Plan;
 use super::report::create_parent;
 use super::result::Summary;
+use super::speeds::Speeds;
 use super::table::{counted, limit};
 use crate::failure::{Context, Failure};
 use ccpfs_config::format_bytes;
@@ -47,25 +48,7 @@ pub(crate) struct Group {
 }
 
 /// What a panel shows of a line of the table.
-type Figure = fn(&Summary) -> Bar;
-
-const MIB: f64 = 1_048_576.0;
-
-fn pio(line: &Summary) -> Bar {
-    Bar {
-        middle: line.pio_bytes_per_second_median / MIB,
-        least: line.pio_bytes_per_second_min / MIB,
-        most: line.pio_bytes_per_second_max / MIB,
-    }
-}
-
-fn total(line: &Summary) -> Bar {
-    Bar {
-        middle: line.total_bytes_per_second_median / MIB,
-        least: line.total_bytes_per_second_min / MIB,
-        most: line.total_bytes_per_second_max / MIB,
-    }
-}
+type Figure = fn(&Speeds) -> Bar;
 
 fn label(line: &Summary, plan: &Plan) -> String {
     let mode = line.mode.map(|mode| format!(" {mode}")).unwrap_or_default();
@@ -88,7 +71,7 @@ fn groups(plan: &Plan, lines: &[Summary], figure: Figure) -> Vec<Group> {
             groups.len() - 1
         });
         if let Some(place) = names.iter().position(|name| *name == line.policy) {
-            groups[at].bars[place] = Some(figure(line));
+            groups[at].bars[place] = Some(figure(&line.speeds));
         }
     }
     groups
@@ -97,10 +80,10 @@ fn groups(plan: &Plan, lines: &[Summary], figure: Figure) -> Vec<Group> {
 /// Draws the figure as SVG.
 pub(crate) fn draw(path: &Path, plan: &Plan, lines: &[Summary]) -> Result<(), Failure> {
     create_parent(path)?;
-    let upper = groups(plan, lines, pio);
+    let upper = groups(plan, lines, Speeds::pio);
     // Memory is never flushed: beside the others it would only set the scale.
     let flushed: Vec<Summary> = lines.iter().filter(|line| line.policy != "memcpy").cloned().collect();
-    let lower = groups(plan, &flushed, total);
+    let lower = groups(plan, &flushed, Speeds::total);
     let widest = upper.iter().map(|group| group.label.len() * 8).max().unwrap_or(0);
     let group_pixels = (plan.contenders.len() * BAR_PIXELS + BAR_PIXELS).max(widest + 16);
     let width = u32::try_from((upper.len() * group_pixels + 110).max(760)).unwrap_or(u32::MAX);
@@ -236,7 +219,7 @@ mod tests {
         let plan = plan(&["--policy", "seqdlm,lustre"]).unwrap();
         let contenders = ["seqdlm", "lustre"].map(|name| Contender::named(name).unwrap());
         let runs = [run("lustre", Workload::Strided, 0, 100.0)];
-        let groups = groups(&plan, &summaries(&runs, &[case(Workload::Strided)], &contenders), pio);
+        let groups = groups(&plan, &summaries(&runs, &[case(Workload::Strided)], &contenders), Speeds::pio);
         assert_eq!(groups.len(), 1);
         assert!(groups[0].bars[0].is_none() && groups[0].bars[1].is_some());
     }

@@ -1,5 +1,6 @@
 //! What coordinator and client processes tell each other: one JSON object per line, over standard input and output.
 
+use super::member::Task;
 use super::plan::{Mode, Shape, Workload};
 use ccpfs_client::Statistics;
 use serde::{Deserialize, Serialize};
@@ -79,10 +80,9 @@ pub(crate) struct Order<S> {
     pub(crate) at_ns: u64,
 }
 
-impl Step {
-    /// What is being done, for messages.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
+impl Task for Step {
+    fn name(&self) -> &'static str {
+        match *self {
             Step::Create => "create",
             Step::Open => "open",
             Step::Write => "write",
@@ -92,6 +92,10 @@ impl Step {
             Step::Remove => "remove",
             Step::Quit => "quit",
         }
+    }
+
+    fn is_last(&self) -> bool {
+        *self == Step::Quit
     }
 }
 

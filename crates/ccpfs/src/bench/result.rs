@@ -2,6 +2,7 @@
 
 use super::plan::{Case, Contender, Mode};
 use super::protocol::{Counters, Report, WrongPart};
+use super::speeds::{Speed, Speeds};
 use serde::Serialize;
 
 /// What one run measured. The names are those of the JSON file.
@@ -91,13 +92,8 @@ pub(crate) struct Summary {
     pub(crate) transfer_bytes: u64,
     pub(crate) stripes: u32,
     pub(crate) rounds: u32,
-    pub(crate) pio_bytes_per_second_median: f64,
-    pub(crate) pio_bytes_per_second_min: f64,
-    pub(crate) pio_bytes_per_second_max: f64,
-    pub(crate) flush_seconds_median: f64,
-    pub(crate) total_bytes_per_second_median: f64,
-    pub(crate) total_bytes_per_second_min: f64,
-    pub(crate) total_bytes_per_second_max: f64,
+    #[serde(flatten)]
+    pub(crate) speeds: Speeds,
     pub(crate) writes_per_second_median: f64,
     pub(crate) lock_requests_median: f64,
     pub(crate) revocations_median: f64,
@@ -122,11 +118,21 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
-fn ratio(part: f64, whole: f64) -> f64 {
+/// A quotient, 0 if there is nothing to divide by.
+pub(crate) fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
 impl Run {
+    /// How fast it was.
+    fn speed(&self) -> Speed {
+        Speed {
+            pio_bytes_per_second: self.pio_bytes_per_second,
+            flush_seconds: self.flush_seconds,
+            total_bytes_per_second: self.total_bytes_per_second,
+        }
+    }
+
     fn belongs_to(&self, case: &Case, policy: &str) -> bool {
         self.policy == policy
             && self.pattern == case.workload.name()
@@ -141,8 +147,6 @@ fn summarise(runs: &[Run], case: &Case, policy: &str) -> Option<Summary> {
     let runs: Vec<&Run> = runs.iter().filter(|run| run.belongs_to(case, policy)).collect();
     let all = |value: fn(&Run) -> f64| runs.iter().map(|run| value(run)).collect::<Vec<f64>>();
     let middle = |value: fn(&Run) -> f64| median(all(value));
-    let least = |value: fn(&Run) -> f64| all(value).into_iter().fold(f64::INFINITY, f64::min);
-    let most = |value: fn(&Run) -> f64| all(value).into_iter().fold(0.0, f64::max);
     let first = runs.first()?;
     Some(Summary {
         policy: first.policy.clone(),
@@ -151,13 +155,7 @@ fn summarise(runs: &[Run], case: &Case, policy: &str) -> Option<Summary> {
         transfer_bytes: first.transfer_bytes,
         stripes: first.stripes,
         rounds: u32::try_from(runs.len()).expect("as many as rounds"),
-        pio_bytes_per_second_median: middle(|run| run.pio_bytes_per_second),
-        pio_bytes_per_second_min: least(|run| run.pio_bytes_per_second),
-        pio_bytes_per_second_max: most(|run| run.pio_bytes_per_second),
-        flush_seconds_median: middle(|run| run.flush_seconds),
-        total_bytes_per_second_median: middle(|run| run.total_bytes_per_second),
-        total_bytes_per_second_min: least(|run| run.total_bytes_per_second),
-        total_bytes_per_second_max: most(|run| run.total_bytes_per_second),
+        speeds: Speeds::of(&runs.iter().map(|run| run.speed()).collect::<Vec<_>>()),
         writes_per_second_median: middle(|run| ratio(float(run.writes), run.pio_seconds)),
         lock_requests_median: middle(|run| float(run.lock_requests)),
         revocations_median: middle(|run| float(run.revocations)),
@@ -177,9 +175,9 @@ pub(crate) fn summaries(runs: &[Run], cases: &[Case], contenders: &[Contender]) 
         let mut of_case: Vec<Summary> = of_case.collect();
         let last = contenders.last().map(Contender::name);
         let base = of_case.iter().find(|line| Some(&line.policy) == last.as_ref());
-        let base = base.map(|line| line.pio_bytes_per_second_median);
+        let base = base.map(|line| line.speeds.pio_bytes_per_second_median);
         for line in &mut of_case {
-            line.ratio_to_last = base.map(|base| ratio(line.pio_bytes_per_second_median, base));
+            line.ratio_to_last = base.map(|base| ratio(line.speeds.pio_bytes_per_second_median, base));
         }
         lines.append(&mut of_case);
     }
@@ -259,7 +257,7 @@ pub(crate) mod tests {
         let cases = [case(Workload::Strided), case(Workload::Nn)];
         let lines = summaries(&runs, &cases, &contenders);
         assert_eq!(lines.len(), 2, "what was not measured has no line");
-        assert!((lines[0].pio_bytes_per_second_median - 900.0 * 1_048_576.0).abs() < 1.0);
+        assert!((lines[0].speeds.pio_bytes_per_second_median - 900.0 * 1_048_576.0).abs() < 1.0);
         assert!((lines[0].ratio_to_last.unwrap() - 9.0).abs() < 1e-6);
         assert!((lines[1].ratio_to_last.unwrap() - 1.0).abs() < 1e-6);
         assert!((lines[0].lock_wait_share_median - 0.25).abs() < 1e-6);

@@ -4,7 +4,7 @@ use super::plan::{Contender, Plan, Workload};
 use super::result::Summary;
 use ccpfs_config::{Bytes, format_bytes};
 
-const HEADERS: [&str; 14] = [
+const HEADERS: [&str; 15] = [
     "policy",
     "pattern",
     "transfer",
@@ -13,6 +13,7 @@ const HEADERS: [&str; 14] = [
     "min..max",
     "F s",
     "total MiB/s",
+    "min..max",
     "lock req",
     "revoked",
     "early gr",
@@ -40,15 +41,17 @@ pub(crate) fn mib(bytes_per_second: f64) -> String {
 /// The cells of one line.
 fn cells(plan: &Plan, line: &Summary) -> Vec<String> {
     let mode = line.mode.map(|mode| format!(" {mode}")).unwrap_or_default();
+    let [pio, pio_spread, flush, total, total_spread] = line.speeds.cells();
     let mut cells = vec![
         line.policy.clone(),
         format!("{}{mode}", line.pattern),
         format_bytes(line.transfer_bytes),
         line.stripes.to_string(),
-        mib(line.pio_bytes_per_second_median),
-        format!("{}..{}", mib(line.pio_bytes_per_second_min), mib(line.pio_bytes_per_second_max)),
-        format!("{:.3}", line.flush_seconds_median),
-        mib(line.total_bytes_per_second_median),
+        pio,
+        pio_spread,
+        flush,
+        total,
+        total_spread,
         format!("{:.0}", line.lock_requests_median),
         format!("{:.0}", line.revocations_median),
         format!("{:.0}", line.early_grants_median),

@@ -1,29 +1,18 @@
 //! `ccpfs bench ior-client`: one client process; does what the coordinator says, step by step.
 
 use super::data::{Mismatch, RankData};
+use super::member::{Member, WRONG_PARTS_MAX};
 use super::overlap;
 use super::plan::Workload;
-use super::protocol::{Backend, Event, Job, Order, Report, Step, WrongPart};
+use super::protocol::{Backend, Job, Report, Step, WrongPart};
 use super::target::{Access, How, Target};
 use crate::failure::{Context, Failure};
 use crate::sys;
-use std::io::{BufRead, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
-/// Wrong parts that are described one by one; all are counted.
-const WRONG_PARTS_MAX: usize = 8;
-
-/// Options of the hidden command.
-#[derive(Debug, clap::Args)]
-pub(crate) struct WorkerArguments {
-    /// End when this process ends.
-    #[arg(long, value_name = "PID")]
-    pub(crate) parent: u32,
-}
-
 /// A client process between two steps.
-struct Worker {
+pub(crate) struct Worker {
     job: Job,
     access: Access,
     data: RankData,
@@ -31,47 +20,14 @@ struct Worker {
     open: Option<Target>,
 }
 
-/// Answers steps until there are no more.
-pub(crate) fn run(arguments: &WorkerArguments) -> Result<(), Failure> {
-    sys::die_with_parent(arguments.parent);
-    let mut lines = std::io::stdin().lock().lines();
-    let Some(line) = lines.next() else { return Ok(()) };
-    let job: Job = serde_json::from_str(&line.context(|| "cannot read the job".to_owned())?)
-        .context(|| "malformed job".to_owned())?;
-    let rank = job.rank;
-    let mut worker = match Worker::prepare(job) {
-        Ok(worker) => worker,
-        Err(failure) => return tell(&Event::Failed { message: format!("client {rank}: {failure}") }),
-    };
-    tell(&Event::Ready)?;
-    for line in lines {
-        let line = line.context(|| "cannot read a step".to_owned())?;
-        let Order::<Step> { step, at_ns } =
-            serde_json::from_str(&line).context(|| "malformed step".to_owned())?;
-        if step == Step::Quit {
-            break;
-        }
-        sys::wait_until_ns(at_ns);
-        let event = match worker.perform(step) {
-            Ok(report) => Event::Done(Box::new(report)),
-            Err(failure) => {
-                Event::Failed { message: format!("client {rank} cannot {}: {failure}", step.name()) }
-            }
-        };
-        tell(&event)?;
+impl Member for Worker {
+    type Job = Job;
+    type Step = Step;
+
+    fn name_of(job: &Job) -> String {
+        format!("client {}", job.rank)
     }
-    Ok(())
-}
 
-/// Answers the coordinator.
-pub(crate) fn tell(event: &Event) -> Result<(), Failure> {
-    let failed = || "cannot answer the coordinator".to_owned();
-    let line = serde_json::to_string(event).context(failed)?;
-    let mut output = std::io::stdout().lock();
-    writeln!(output, "{line}").and_then(|()| output.flush()).context(failed)
-}
-
-impl Worker {
     fn prepare(job: Job) -> Result<Worker, Failure> {
         let access = Access::prepare(&job)?;
         let mut data = RankData::new(job.rank, job.shape.round, job.shape.transfer_bytes);
@@ -87,6 +43,33 @@ impl Worker {
         Ok(Worker { job, access, data, turns, open: None })
     }
 
+    fn perform(&mut self, step: &Step) -> Result<Report, Failure> {
+        let own = self.path_of(self.job.rank);
+        let before = self.access.statistics();
+        let start_ns = sys::monotonic_ns();
+        let mut report = Report::default();
+        match *step {
+            Step::Create => self.open = Some(self.access.open(&own, How::Create)?),
+            Step::Open => self.open = Some(self.access.open(&own, How::ReadWrite)?),
+            Step::Write => self.write()?,
+            Step::Flush => self.flush()?,
+            Step::Verify { of } => report = self.verify(of)?,
+            Step::Identify => {
+                let target = self.access.open(&own, How::Read)?;
+                report = overlap::identify(&self.job, &target)?;
+                target.close()?;
+            }
+            Step::Remove => self.access.remove(&own)?,
+            Step::Quit => {}
+        }
+        report.start_ns = start_ns;
+        report.end_ns = sys::monotonic_ns();
+        report.counters = self.access.statistics().since(&before).into();
+        Ok(report)
+    }
+}
+
+impl Worker {
     /// The file that `rank` writes to.
     fn path_of(&self, rank: u32) -> PathBuf {
         if self.job.workload.has_own_files() {
@@ -109,31 +92,6 @@ impl Worker {
                 self.job.workload.offset(&self.job.shape, rank, transfer)
             }
         }
-    }
-
-    fn perform(&mut self, step: Step) -> Result<Report, Failure> {
-        let own = self.path_of(self.job.rank);
-        let before = self.access.statistics();
-        let start_ns = sys::monotonic_ns();
-        let mut report = Report::default();
-        match step {
-            Step::Create => self.open = Some(self.access.open(&own, How::Create)?),
-            Step::Open => self.open = Some(self.access.open(&own, How::ReadWrite)?),
-            Step::Write => self.write()?,
-            Step::Flush => self.flush()?,
-            Step::Verify { of } => report = self.verify(of)?,
-            Step::Identify => {
-                let target = self.access.open(&own, How::Read)?;
-                report = overlap::identify(&self.job, &target)?;
-                target.close()?;
-            }
-            Step::Remove => self.access.remove(&own)?,
-            Step::Quit => {}
-        }
-        report.start_ns = start_ns;
-        report.end_ns = sys::monotonic_ns();
-        report.counters = self.access.statistics().since(&before).into();
-        Ok(report)
     }
 
     fn write(&mut self) -> Result<(), Failure> {
@@ -252,19 +210,19 @@ mod tests {
         for workload in [Workload::Nn, Workload::Segmented, Workload::Strided, Workload::MixedReadWrite] {
             let folder = tempfile::tempdir().unwrap();
             let mut workers = [0, 1].map(|rank| worker(folder.path(), rank, workload, Backend::Local));
-            workers[0].perform(Step::Create).unwrap();
+            workers[0].perform(&Step::Create).unwrap();
             let second = if workload.has_own_files() { Step::Create } else { Step::Open };
-            workers[1].perform(second).unwrap();
+            workers[1].perform(&second).unwrap();
             for worker in &mut workers {
-                worker.perform(Step::Write).unwrap();
-                worker.perform(Step::Flush).unwrap();
+                worker.perform(&Step::Write).unwrap();
+                worker.perform(&Step::Flush).unwrap();
             }
             for (rank, of) in [(0, 1), (1, 0)] {
-                let report = workers[rank].perform(Step::Verify { of }).unwrap();
+                let report = workers[rank].perform(&Step::Verify { of }).unwrap();
                 assert_eq!((report.wrong_bytes, report.wrong_parts), (0, vec![]), "{workload:?}");
                 assert!(report.end_ns >= report.start_ns);
             }
-            workers[0].perform(Step::Remove).unwrap();
+            workers[0].perform(&Step::Remove).unwrap();
             assert!(!workers[0].path_of(0).exists());
         }
     }
@@ -273,15 +231,15 @@ mod tests {
     fn a_wrong_byte_is_reported_with_file_offset_and_ranks() {
         let folder = tempfile::tempdir().unwrap();
         let mut workers = [0, 1].map(|rank| worker(folder.path(), rank, Workload::Strided, Backend::Local));
-        workers[0].perform(Step::Create).unwrap();
-        workers[1].perform(Step::Open).unwrap();
+        workers[0].perform(&Step::Create).unwrap();
+        workers[1].perform(&Step::Open).unwrap();
         for worker in &mut workers {
-            worker.perform(Step::Write).unwrap();
+            worker.perform(&Step::Write).unwrap();
         }
         let data = workers[0].data.clone();
         let target = workers[1].open.as_mut().unwrap();
         target.write(&data.transfer(0)[..500], 3000).unwrap();
-        let report = workers[0].perform(Step::Verify { of: 1 }).unwrap();
+        let report = workers[0].perform(&Step::Verify { of: 1 }).unwrap();
         assert!(report.wrong_bytes > 400);
         let part = &report.wrong_parts[0];
         assert_eq!((part.expected_rank, part.found.as_str()), (1, "data of rank 0"));
@@ -293,9 +251,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut worker = worker(folder.path(), 1, Workload::Segmented, Backend::Memory);
         for step in [Step::Create, Step::Write, Step::Flush] {
-            worker.perform(step).unwrap();
+            worker.perform(&step).unwrap();
         }
-        assert_eq!(worker.perform(Step::Verify { of: 1 }).unwrap().wrong_bytes, 0);
+        assert_eq!(worker.perform(&Step::Verify { of: 1 }).unwrap().wrong_bytes, 0);
     }
 
     #[test]

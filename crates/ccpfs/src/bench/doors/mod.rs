@@ -15,4 +15,4 @@ mod worker;
 
 pub(crate) use args::DoorsArguments;
 pub(crate) use run::run;
-pub(crate) use worker::run as run_client;
+pub(crate) use worker::Worker;

@@ -1,6 +1,7 @@
 //! What coordinator and processes behind a door tell each other; answers are those of the other measurements.
 
 use super::plan::Span;
+use crate::bench::member::Task;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -97,9 +98,8 @@ pub(crate) enum DoorStep {
     Quit,
 }
 
-impl DoorStep {
-    /// What is being done, for messages.
-    pub(crate) fn name(&self) -> &'static str {
+impl Task for DoorStep {
+    fn name(&self) -> &'static str {
         match self {
             DoorStep::Open { .. } => "open",
             DoorStep::Write => "write",
@@ -111,6 +111,10 @@ impl DoorStep {
             DoorStep::Names { action, .. } => action.name(),
             DoorStep::Quit => "quit",
         }
+    }
+
+    fn is_last(&self) -> bool {
+        *self == DoorStep::Quit
     }
 }
 

@@ -179,13 +179,13 @@ impl Session<'_> {
         self.stage.settle()?;
         let bytes = run.spans.iter().map(Span::bytes).sum::<u64>();
         let crew = &mut party.crew;
-        let write = Phase::of(&crew.lead(&run.all(&DoorStep::Write), "write")?).seconds;
-        let finish = Phase::of(&crew.lead(&run.all(&DoorStep::Finish), "sync")?).seconds;
+        let write = Phase::of(&crew.step(&run.all(&DoorStep::Write))?).seconds;
+        let finish = Phase::of(&crew.step(&run.all(&DoorStep::Finish))?).seconds;
         check_kind(self.stage, party.door, &run)?;
         let (read, reread, verified) = read(crew, &run)?;
         let remove = |rank: usize| (rank, DoorStep::Remove { path: run.paths[rank].clone() });
         let first = (0..run.processes()).filter(|rank| run.is_first(*rank));
-        crew.lead(&first.map(remove).collect::<Vec<_>>(), "remove")?;
+        crew.step(&first.map(remove).collect::<Vec<_>>())?;
         for (figure, seconds) in Figure::DATA.into_iter().zip([write, write + finish, read, reread]) {
             self.note(Key::of(figure, case), party.door, bytes, seconds);
         }
@@ -211,7 +211,7 @@ impl Session<'_> {
         let (first, rest): (Vec<usize>, Vec<usize>) =
             (0..run.processes()).partition(|rank| run.is_first(*rank));
         for ranks in [first, rest] {
-            party.crew.lead(&ranks.into_iter().map(open).collect::<Vec<_>>(), "open")?;
+            party.crew.step(&ranks.into_iter().map(open).collect::<Vec<_>>())?;
         }
         Ok(())
     }
@@ -244,7 +244,7 @@ impl Session<'_> {
                 (usize::try_from(rank).expect("32 bits fit"), DoorStep::Names { action, folder, count })
             };
             let steps: Vec<_> = (0..processes).map(step).collect();
-            let done = party.crew.lead(&steps, action.name())?;
+            let done = party.crew.step(&steps)?;
             let seconds = Phase::of(&done).seconds;
             self.note(Key::of_names(figure, processes), party.door, count * u64::from(processes), seconds);
         }
@@ -286,11 +286,11 @@ fn read(crew: &mut Crew, run: &DataRun<'_>) -> Result<(f64, f64, Vec<Report>), F
         let (path, span) = (run.paths[of].clone(), run.spans[of]);
         (member, DoorStep::Open { path, how: How::Read, span })
     };
-    crew.lead(&run.readers().into_iter().map(open).collect::<Vec<_>>(), "open")?;
-    let first = Phase::of(&crew.lead(&run.by_readers(&DoorStep::Read), "read")?).seconds;
-    let again = Phase::of(&crew.lead(&run.by_readers(&DoorStep::Read), "read again")?).seconds;
-    let verified = crew.lead(&run.by_readers(&DoorStep::Verify), "verify")?;
-    crew.lead(&run.by_readers(&DoorStep::Close), "close")?;
+    crew.step(&run.readers().into_iter().map(open).collect::<Vec<_>>())?;
+    let first = Phase::of(&crew.step(&run.by_readers(&DoorStep::Read))?).seconds;
+    let again = Phase::of(&crew.step(&run.by_readers(&DoorStep::Read))?).seconds;
+    let verified = crew.step(&run.by_readers(&DoorStep::Verify))?;
+    crew.step(&run.by_readers(&DoorStep::Close))?;
     Ok((first, again, verified))
 }
 

@@ -4,15 +4,11 @@ use super::access::{Access, Opened};
 use super::plan::Span;
 use super::protocol::{Action, DoorJob, DoorStep, How};
 use crate::bench::data::{Mismatch, RankData};
-use crate::bench::protocol::{Event, Order, Report, WrongPart};
-use crate::bench::worker::{WorkerArguments, tell};
+use crate::bench::member::{Member, WRONG_PARTS_MAX};
+use crate::bench::protocol::{Report, WrongPart};
 use crate::failure::{Context, Failure};
 use crate::sys;
-use std::io::BufRead;
 use std::path::{Path, PathBuf};
-
-/// Wrong parts that are described one by one; all are counted.
-const WRONG_PARTS_MAX: usize = 8;
 
 /// An open file, and which bytes of it are ours.
 struct Work {
@@ -24,44 +20,24 @@ struct Work {
 }
 
 /// A process between two steps.
-struct Worker {
+pub(crate) struct Worker {
     access: Access,
     spoil: bool,
     work: Option<Work>,
 }
 
-/// Answers steps until there are no more.
-pub(crate) fn run(arguments: &WorkerArguments) -> Result<(), Failure> {
-    sys::die_with_parent(arguments.parent);
-    let mut lines = std::io::stdin().lock().lines();
-    let Some(line) = lines.next() else { return Ok(()) };
-    let job: DoorJob = serde_json::from_str(&line.context(|| "cannot read the job".to_owned())?)
-        .context(|| "malformed job".to_owned())?;
-    let name = job.name.clone();
-    let access = match Access::prepare(&job) {
-        Ok(access) => access,
-        Err(failure) => return tell(&Event::Failed { message: format!("{name}: {failure}") }),
-    };
-    let mut worker = Worker { access, spoil: job.spoil, work: None };
-    tell(&Event::Ready)?;
-    for line in lines {
-        let line = line.context(|| "cannot read a step".to_owned())?;
-        let order: Order<DoorStep> = serde_json::from_str(&line).context(|| "malformed step".to_owned())?;
-        if order.step == DoorStep::Quit {
-            break;
-        }
-        sys::wait_until_ns(order.at_ns);
-        tell(&match worker.perform(&order.step) {
-            Ok(report) => Event::Done(Box::new(report)),
-            Err(failure) => {
-                Event::Failed { message: format!("{name} cannot {}: {failure}", order.step.name()) }
-            }
-        })?;
-    }
-    Ok(())
-}
+impl Member for Worker {
+    type Job = DoorJob;
+    type Step = DoorStep;
 
-impl Worker {
+    fn name_of(job: &DoorJob) -> String {
+        job.name.clone()
+    }
+
+    fn prepare(job: DoorJob) -> Result<Worker, Failure> {
+        Ok(Worker { access: Access::prepare(&job)?, spoil: job.spoil, work: None })
+    }
+
     fn perform(&mut self, step: &DoorStep) -> Result<Report, Failure> {
         let start_ns = sys::monotonic_ns();
         let mut report = Report::default();
@@ -97,7 +73,9 @@ impl Worker {
         report.end_ns = sys::monotonic_ns();
         Ok(report)
     }
+}
 
+impl Worker {
     fn take(&mut self) -> Result<Work, Failure> {
         self.work.take().ok_or_else(|| Failure::new("no file is open"))
     }

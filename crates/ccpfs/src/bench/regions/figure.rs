@@ -4,36 +4,19 @@ use super::args::{Contender, Plan};
 use super::result::Summary;
 use crate::bench::plot::{BAR_PIXELS, Bar, Drawn, Group, LEGEND_PIXELS, PANEL_PIXELS, key, panel};
 use crate::bench::report::create_parent;
+use crate::bench::speeds::Speeds;
 use crate::bench::table::counted;
 use crate::failure::{Context, Failure};
 use plotters::prelude::*;
 use std::path::Path;
 
-const MIB: f64 = 1_048_576.0;
-
-fn pio(line: &Summary) -> Bar {
-    Bar {
-        middle: line.pio_bytes_per_second_median / MIB,
-        least: line.pio_bytes_per_second_min / MIB,
-        most: line.pio_bytes_per_second_max / MIB,
-    }
-}
-
-fn total(line: &Summary) -> Bar {
-    Bar {
-        middle: line.total_bytes_per_second_median / MIB,
-        least: line.total_bytes_per_second_min / MIB,
-        most: line.total_bytes_per_second_max / MIB,
-    }
-}
-
 /// A group of bars for each number of stripes.
-fn groups(plan: &Plan, lines: &[Summary], bar: fn(&Summary) -> Bar) -> Vec<Group> {
+fn groups(plan: &Plan, lines: &[Summary], bar: fn(&Speeds) -> Bar) -> Vec<Group> {
     let of = |stripes: u32, contender: &Contender| {
         let lock = contender.way.name();
         let is =
             |line: &&Summary| line.stripes == stripes && line.policy == contender.policy && line.lock == lock;
-        lines.iter().find(is).map(bar)
+        lines.iter().find(is).map(|line| bar(&line.speeds))
     };
     let group = |stripes: &u32| Group {
         label: counted(u64::from(*stripes), "stripe"),
@@ -54,8 +37,8 @@ pub(crate) fn draw(path: &Path, plan: &Plan, lines: &[Summary]) -> Result<(), Fa
         let names: Vec<String> = plan.contenders.iter().map(Contender::name).collect();
         key(&head, &plan.pattern.describe(), &names)?;
         let panels = body.split_evenly((2, 1));
-        panel(&panels[0], "PIO MiB/s: until the last call returned", &groups(plan, lines, pio))?;
-        panel(&panels[1], "total MiB/s: with flush and sync", &groups(plan, lines, total))?;
+        panel(&panels[0], "PIO MiB/s: until the last call returned", &groups(plan, lines, Speeds::pio))?;
+        panel(&panels[1], "total MiB/s: with flush and sync", &groups(plan, lines, Speeds::total))?;
         root.present()
     })();
     drawn.context(|| format!("cannot draw {}", path.display()))

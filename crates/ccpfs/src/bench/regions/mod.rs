@@ -13,4 +13,4 @@ pub(crate) mod way;
 mod worker;
 
 pub(crate) use run::run;
-pub(crate) use worker::run as run_client;
+pub(crate) use worker::Worker;

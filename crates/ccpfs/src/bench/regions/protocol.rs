@@ -2,6 +2,7 @@
 
 use super::pattern::Pattern;
 use super::way::Way;
+use crate::bench::member::Task;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -49,10 +50,9 @@ pub(crate) enum RegionStep {
     Quit,
 }
 
-impl RegionStep {
-    /// What is being done, for messages.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
+impl Task for RegionStep {
+    fn name(&self) -> &'static str {
+        match *self {
             RegionStep::Create => "create",
             RegionStep::Open => "open",
             RegionStep::Write => "write",
@@ -61,5 +61,9 @@ impl RegionStep {
             RegionStep::Remove => "remove",
             RegionStep::Quit => "quit",
         }
+    }
+
+    fn is_last(&self) -> bool {
+        *self == RegionStep::Quit
     }
 }

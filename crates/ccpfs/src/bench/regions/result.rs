@@ -2,7 +2,8 @@
 
 use super::args::{Contender, Plan};
 use crate::bench::protocol::{Counters, Report};
-use crate::bench::result::{Phase, float, median, seconds, sum};
+use crate::bench::result::{Phase, float, median, ratio, seconds, sum};
+use crate::bench::speeds::{Speed, Speeds};
 use serde::Serialize;
 
 /// What one run measured. The names are those of the JSON file.
@@ -72,9 +73,15 @@ pub(crate) fn measured(
     }
 }
 
-/// A quotient, 0 if there is nothing to divide by.
-pub(crate) fn ratio(part: f64, whole: f64) -> f64 {
-    if whole > 0.0 { part / whole } else { 0.0 }
+impl Run {
+    /// How fast it was.
+    fn speed(&self) -> Speed {
+        Speed {
+            pio_bytes_per_second: self.pio_bytes_per_second,
+            flush_seconds: self.flush_seconds,
+            total_bytes_per_second: self.total_bytes_per_second,
+        }
+    }
 }
 
 /// What is known of one contender with so many stripes over all rounds.
@@ -84,13 +91,8 @@ pub(crate) struct Summary {
     pub(crate) lock: String,
     pub(crate) stripes: u32,
     pub(crate) rounds: u32,
-    pub(crate) pio_bytes_per_second_median: f64,
-    pub(crate) pio_bytes_per_second_min: f64,
-    pub(crate) pio_bytes_per_second_max: f64,
-    pub(crate) flush_seconds_median: f64,
-    pub(crate) total_bytes_per_second_median: f64,
-    pub(crate) total_bytes_per_second_min: f64,
-    pub(crate) total_bytes_per_second_max: f64,
+    #[serde(flatten)]
+    pub(crate) speeds: Speeds,
     /// Of all processes together.
     pub(crate) lock_requests_median: f64,
     pub(crate) revocations_median: f64,
@@ -106,20 +108,12 @@ fn summarise(runs: &[Run], stripes: u32, contender: &Contender) -> Option<Summar
     let runs: Vec<&Run> = runs.iter().filter(belongs).collect();
     let all = |value: fn(&Run) -> f64| runs.iter().map(|run| value(run)).collect::<Vec<f64>>();
     let middle = |value: fn(&Run) -> f64| median(all(value));
-    let least = |value: fn(&Run) -> f64| all(value).into_iter().fold(f64::INFINITY, f64::min);
-    let most = |value: fn(&Run) -> f64| all(value).into_iter().fold(0.0, f64::max);
     (!runs.is_empty()).then(|| Summary {
         policy: policy.clone(),
         lock: lock.clone(),
         stripes,
         rounds: u32::try_from(runs.len()).expect("as many as rounds"),
-        pio_bytes_per_second_median: middle(|run| run.pio_bytes_per_second),
-        pio_bytes_per_second_min: least(|run| run.pio_bytes_per_second),
-        pio_bytes_per_second_max: most(|run| run.pio_bytes_per_second),
-        flush_seconds_median: middle(|run| run.flush_seconds),
-        total_bytes_per_second_median: middle(|run| run.total_bytes_per_second),
-        total_bytes_per_second_min: least(|run| run.total_bytes_per_second),
-        total_bytes_per_second_max: most(|run| run.total_bytes_per_second),
+        speeds: Speeds::of(&runs.iter().map(|run| run.speed()).collect::<Vec<_>>()),
         lock_requests_median: middle(|run| float(run.counters.lock_requests)),
         revocations_median: middle(|run| float(run.counters.revocations)),
         lock_wait_share_median: middle(|run| run.lock_wait_share),
@@ -134,9 +128,9 @@ pub(crate) fn summaries(plan: &Plan, runs: &[Run]) -> Vec<Summary> {
     for stripes in &plan.stripes {
         let group = plan.contenders.iter().filter_map(|contender| summarise(runs, *stripes, contender));
         let mut group: Vec<Summary> = group.collect();
-        let base = group.last().map(|line| line.pio_bytes_per_second_median);
+        let base = group.last().map(|line| line.speeds.pio_bytes_per_second_median);
         for line in &mut group {
-            line.ratio_to_last = base.map(|base| ratio(line.pio_bytes_per_second_median, base));
+            line.ratio_to_last = base.map(|base| ratio(line.speeds.pio_bytes_per_second_median, base));
         }
         lines.append(&mut group);
     }
@@ -208,7 +202,11 @@ pub(crate) mod tests {
         }
         let lines = summaries(&plan, &runs);
         let figures = |line: &Summary| {
-            (line.pio_bytes_per_second_median, line.total_bytes_per_second_median, line.ratio_to_last)
+            (
+                line.speeds.pio_bytes_per_second_median,
+                line.speeds.total_bytes_per_second_median,
+                line.ratio_to_last,
+            )
         };
         assert_eq!(figures(&lines[0]), (900.0, 225.0, Some(3.0)));
         assert_eq!(figures(&lines[1]), (300.0, 75.0, Some(1.0)));

@@ -250,10 +250,7 @@ impl Session<'_> {
         let member = |rank: u32| usize::try_from(rank).expect("32 bits fit");
         let all = |step: RegionStep| (0..member(ranks)).map(|at| (at, step)).collect::<Vec<_>>();
         let mut crew = self.crew(stage)?;
-        let mut lead = |steps: Vec<(usize, RegionStep)>| match steps.first() {
-            None => Ok(Vec::new()),
-            Some((_, step)) => crew.lead(&steps, step.name()),
-        };
+        let mut lead = |steps: Vec<(usize, RegionStep)>| crew.step(&steps);
         let own_files = self.contender.way.has_own_files();
         if own_files {
             lead(all(RegionStep::Create))?;

@@ -2,7 +2,7 @@
 
 use super::args::Plan;
 use super::result::{Amount, Summary};
-use crate::bench::table::{align, counted, mib, widths};
+use crate::bench::table::{align, counted, widths};
 use ccpfs_config::Bytes;
 
 const HEADERS: [&str; 12] = [
@@ -21,15 +21,16 @@ const HEADERS: [&str; 12] = [
 ];
 
 fn cells(line: &Summary) -> Vec<String> {
+    let [pio, pio_spread, flush, total, total_spread] = line.speeds.cells();
     vec![
         line.policy.clone(),
         line.lock.clone(),
         line.stripes.to_string(),
-        mib(line.pio_bytes_per_second_median),
-        format!("{}..{}", mib(line.pio_bytes_per_second_min), mib(line.pio_bytes_per_second_max)),
-        format!("{:.3}", line.flush_seconds_median),
-        mib(line.total_bytes_per_second_median),
-        format!("{}..{}", mib(line.total_bytes_per_second_min), mib(line.total_bytes_per_second_max)),
+        pio,
+        pio_spread,
+        flush,
+        total,
+        total_spread,
         format!("{:.0}", line.lock_requests_median),
         format!("{:.0}", line.revocations_median),
         format!("{:.1}%", line.lock_wait_share_median * 100.0),

@@ -6,61 +6,25 @@ use super::protocol::{RegionJob, RegionStep};
 use super::way::Way;
 use crate::bench::coordinator::{PAGE_BYTES, PREFAULT_SLACK_BYTES};
 use crate::bench::data::RankData;
-use crate::bench::protocol::{Event, Order, Report, WrongPart};
+use crate::bench::member::{Member, WRONG_PARTS_MAX};
+use crate::bench::protocol::{Report, WrongPart};
 use crate::bench::target::{Access, How, Target};
-use crate::bench::worker::{WorkerArguments, tell};
 use crate::failure::{Context, Failure};
 use crate::sys;
 use ccpfs_client::Client;
 use ccpfs_config::ClientConfig;
 use ccpfs_region::Region;
 use ccpfs_types::{Extent, Layout};
-use std::io::BufRead;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-/// Wrong parts that are described one by one; all are counted.
-const WRONG_PARTS_MAX: usize = 8;
-
 /// A process between two steps.
-struct Worker {
+pub(crate) struct Worker {
     job: RegionJob,
     access: Access,
     operations: Vec<Operation>,
     data: RankData,
     open: Option<Target>,
-}
-
-/// Answers steps until there are no more.
-pub(crate) fn run(arguments: &WorkerArguments) -> Result<(), Failure> {
-    sys::die_with_parent(arguments.parent);
-    let mut lines = std::io::stdin().lock().lines();
-    let Some(line) = lines.next() else { return Ok(()) };
-    let job: RegionJob = serde_json::from_str(&line.context(|| "cannot read the job".to_owned())?)
-        .context(|| "malformed job".to_owned())?;
-    let rank = job.rank;
-    let mut worker = match Worker::prepare(job) {
-        Ok(worker) => worker,
-        Err(failure) => return tell(&Event::Failed { message: format!("process {rank}: {failure}") }),
-    };
-    tell(&Event::Ready)?;
-    for line in lines {
-        let line = line.context(|| "cannot read a step".to_owned())?;
-        let Order::<RegionStep> { step, at_ns } =
-            serde_json::from_str(&line).context(|| "malformed step".to_owned())?;
-        if step == RegionStep::Quit {
-            break;
-        }
-        sys::wait_until_ns(at_ns);
-        let event = match worker.perform(step) {
-            Ok(report) => Event::Done(Box::new(report)),
-            Err(failure) => {
-                Event::Failed { message: format!("process {rank} cannot {}: {failure}", step.name()) }
-            }
-        };
-        tell(&event)?;
-    }
-    Ok(())
 }
 
 /// The operations of a process; none of one that only reads.
@@ -105,7 +69,14 @@ fn access(job: &RegionJob, operations: &[Operation]) -> Result<Access, Failure> 
     Ok(Access::Ccpfs { client, layout })
 }
 
-impl Worker {
+impl Member for Worker {
+    type Job = RegionJob;
+    type Step = RegionStep;
+
+    fn name_of(job: &RegionJob) -> String {
+        format!("process {}", job.rank)
+    }
+
     fn prepare(job: RegionJob) -> Result<Worker, Failure> {
         let operations = operations(&job, job.rank)?;
         let access = access(&job, &operations)?;
@@ -116,23 +87,12 @@ impl Worker {
         Ok(Worker { job, access, operations, data, open: None })
     }
 
-    /// The file that `rank` writes to.
-    fn path_of(&self, rank: u32) -> PathBuf {
-        if self.job.way.has_own_files() {
-            let mut path = self.job.path.clone().into_os_string();
-            path.push(format!(".{rank}"));
-            PathBuf::from(path)
-        } else {
-            self.job.path.clone()
-        }
-    }
-
-    fn perform(&mut self, step: RegionStep) -> Result<Report, Failure> {
+    fn perform(&mut self, step: &RegionStep) -> Result<Report, Failure> {
         let own = self.path_of(self.job.rank);
         let before = self.access.statistics();
         let start_ns = sys::monotonic_ns();
         let mut report = Report::default();
-        match step {
+        match *step {
             RegionStep::Create => self.open = Some(self.access.open(&own, How::Create)?),
             RegionStep::Open => self.open = Some(self.access.open(&own, How::ReadWrite)?),
             RegionStep::Write => self.write()?,
@@ -152,6 +112,19 @@ impl Worker {
         report.end_ns = sys::monotonic_ns();
         report.counters = self.access.statistics().since(&before).into();
         Ok(report)
+    }
+}
+
+impl Worker {
+    /// The file that `rank` writes to.
+    fn path_of(&self, rank: u32) -> PathBuf {
+        if self.job.way.has_own_files() {
+            let mut path = self.job.path.clone().into_os_string();
+            path.push(format!(".{rank}"));
+            PathBuf::from(path)
+        } else {
+            self.job.path.clone()
+        }
     }
 
     fn write(&mut self) -> Result<(), Failure> {
@@ -303,19 +276,19 @@ mod tests {
     fn what_two_processes_write_others_find_right_whoever_came_last() {
         let folder = tempfile::tempdir().unwrap();
         let mut workers = [0, 1, 2].map(|rank| worker(folder.path(), rank));
-        workers[0].perform(RegionStep::Create).unwrap();
-        workers[1].perform(RegionStep::Open).unwrap();
+        workers[0].perform(&RegionStep::Create).unwrap();
+        workers[1].perform(&RegionStep::Open).unwrap();
         for rank in [1, 0] {
-            workers[rank].perform(RegionStep::Write).unwrap();
-            workers[rank].perform(RegionStep::Flush).unwrap();
+            workers[rank].perform(&RegionStep::Write).unwrap();
+            workers[rank].perform(&RegionStep::Flush).unwrap();
         }
         for of in [0, 1] {
-            let report = workers[2].perform(RegionStep::Verify { of }).unwrap();
+            let report = workers[2].perform(&RegionStep::Verify { of }).unwrap();
             assert_eq!((report.wrong_bytes, report.wrong_parts), (0, vec![]));
             assert_eq!(report.beats, [(0, 1)], "the tile of 0 was written last");
             assert_eq!(circle(&report.beats.into_iter().collect()), None);
         }
-        workers[0].perform(RegionStep::Remove).unwrap();
+        workers[0].perform(&RegionStep::Remove).unwrap();
     }
 
     #[test]
