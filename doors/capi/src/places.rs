@@ -3,6 +3,7 @@
 use crate::calls::{handle, offset, path};
 use crate::reply::{Failure, reply, string};
 use crate::session::session;
+use ccpfs_client::FsError;
 use libc::{c_char, c_int, off_t};
 use std::fs;
 use std::io;
@@ -25,12 +26,10 @@ unsafe extern "C" fn ccpfs_is_path(name: *const c_char) -> c_int {
     })
 }
 
-/// Whether a file is a stub, or shall be one as far as can be seen: who may not read it hears that from the open.
-fn is_ours<T>(stub: Result<T, ccpfs_client::FsError>) -> bool {
-    match stub {
-        Ok(_) => true,
-        Err(error) => error.to_errno() == libc::EACCES,
-    }
+/// Whether a file is a stub, or shall be one as far as can be seen. Only an ordinary file is none: who may not read it hears that from the
+/// open, and so does who finds it of another cluster; one that somebody has deleted since it was seen would be created.
+fn is_ours<T>(stub: Result<T, FsError>) -> bool {
+    !matches!(stub, Err(FsError::CorruptStub { .. }))
 }
 
 /// Whether a file of that name lies, or would lie, in the namespace: the directory decides, after symbolic links.

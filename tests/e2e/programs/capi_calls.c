@@ -210,6 +210,25 @@ static void use_advice(void)
     CHECK(ccpfs_unlink(other) == 0);
 }
 
+static void *make_and_delete(void *unused)
+{
+    for (int i = 0; i < 500; i++) {
+        int handle = ccpfs_open(other, O_RDWR | O_CREAT, 0666);
+        CHECK(handle > 0 && ccpfs_close(handle) == 0 && ccpfs_unlink(other) == 0);
+    }
+    return unused;
+}
+
+/* A name is one of ours in each moment of a file's life, also in that of its end. */
+static void ask_while_a_file_comes_and_goes(void)
+{
+    pthread_t thread;
+
+    CHECK(pthread_create(&thread, NULL, make_and_delete, NULL) == 0);
+    while (pthread_tryjoin_np(thread, NULL) != 0)
+        CHECK(ccpfs_is_path(other) == 1);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2)
@@ -227,6 +246,7 @@ int main(int argc, char **argv)
     use_names();
     use_parts();
     use_advice();
+    ask_while_a_file_comes_and_goes();
     use_fork();
     CHECK(ccpfs_unlink(file) == 0);
     FAILS(ccpfs_unlink(file), ENOENT);
