@@ -75,8 +75,11 @@ impl Foresight {
     }
 }
 
-/// The bytes of a section on a stripe, or, where that takes too many sections, those near `required`.
+/// The bytes of a section on a stripe, or, where that takes too many sections and too many steps, those near `required`.
 fn on_stripe(section: Section, layout: Layout, stripe: u32, required: Extent) -> Option<Region> {
+    if let Ok(found) = Region::of_stripe(vec![section], &layout, stripe) {
+        return found;
+    }
     let region = Region::from(section);
     if let Ok(found) = region.on_stripe(&layout, stripe, SECTIONS_MAX) {
         return found;
@@ -111,9 +114,9 @@ mod tests {
         // Records that never come back to the same place of a unit.
         let odd = Section::new(47_008, 47_008, &[(4 * 47_008, UNBOUNDED)]).unwrap();
         let desired = on_stripe(odd, layout, 0, Extent::with_length(47_008, 47_008).unwrap()).unwrap();
-        assert!(desired.is_lockable() && desired.bounds().end() >= 30 << 20, "{}", desired.bounds());
+        assert_eq!(desired.to_string(), "47008+47008 each 188032 x .. on 0 of 4 x 1048576");
         let whole = Region::from(odd);
-        for piece in desired.pieces() {
+        for piece in desired.pieces().take(1000) {
             let start = layout.file_offset(0, piece.start());
             assert!(whole.contains(start) && whole.contains(start + piece.length() - 1), "{piece}");
         }

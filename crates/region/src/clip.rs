@@ -97,7 +97,7 @@ impl Section {
 }
 
 /// Adds the bytes of `view` in `window` to `parts`.
-fn keep(view: View<'_>, window: Extent, parts: &mut Vec<Section>) {
+pub(crate) fn keep(view: View<'_>, window: Extent, parts: &mut Vec<Section>) {
     let touching = view.touching(window);
     if touching.is_empty() {
         return;

@@ -122,7 +122,7 @@ pub(crate) fn search(a: View<'_>, b: View<'_>, effort: &mut Effort) -> Result<Op
 }
 
 /// Both without the copies that lie outside of the other, until this drops no more levels.
-fn narrowed<'a, 'b>(mut a: View<'a>, mut b: View<'b>) -> Option<(View<'a>, View<'b>)> {
+pub(crate) fn narrowed<'a, 'b>(mut a: View<'a>, mut b: View<'b>) -> Option<(View<'a>, View<'b>)> {
     loop {
         let depths = (a.depth(), b.depth());
         let window = a.extent().intersection(b.extent())?;

@@ -33,12 +33,15 @@ extern crate alloc;
 mod asked;
 mod clip;
 mod common;
+mod compare;
 mod datatype;
 mod lists;
+mod meet;
 mod pieces;
 mod region;
 mod residue;
 mod section;
+mod striped;
 mod stripes;
 mod view;
 

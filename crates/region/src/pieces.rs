@@ -1,8 +1,9 @@
-//! Walking through a region piece by piece, from anywhere: for what must look at bytes.
+//! Walking through a region piece by piece, from anywhere: for what must look at bytes; how many there are; and how it is written.
 
 use crate::region::Region;
 use crate::stripes::stripe_units;
 use ccpfs_types::{Extent, Layout};
+use core::fmt;
 
 /// The pieces of a region, in the order of their offsets; made by [`Region::pieces_from`].
 ///
@@ -77,5 +78,56 @@ impl Iterator for StripePieces<'_> {
             end => self.layout.stripe_length(self.stripe, end),
         };
         Extent::new(start, end)
+    }
+}
+
+impl Region {
+    /// How many bytes of the region lie before `offset`. Those of a region that is kept as sections of a file ([`Region::stripe`]) are counted
+    /// piece by piece, here and below.
+    #[must_use]
+    pub fn bytes_before(&self, offset: u64) -> u64 {
+        if self.as_striped().is_some() {
+            let pieces = self.pieces().take_while(|piece| piece.start() < offset);
+            return pieces.map(|piece| piece.end().min(offset) - piece.start()).sum();
+        }
+        self.sections().map(|section| section.bytes_before(offset)).sum()
+    }
+
+    /// How many bytes the region holds.
+    #[must_use]
+    pub fn length_bytes(&self) -> u64 {
+        self.bytes_before(Extent::EOF)
+    }
+
+    /// How many pieces [`Region::pieces`] yields.
+    #[must_use]
+    pub fn piece_count(&self) -> u64 {
+        if self.as_striped().is_some() {
+            return self.pieces().map(|_| 1).sum();
+        }
+        self.sections().map(|section| section.piece_count()).sum()
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, section) in self.sections().enumerate() {
+            if at > 0 {
+                f.write_str(" | ")?;
+            }
+            section.fmt(f)?;
+        }
+        match self.stripe() {
+            Some((layout, stripe)) => {
+                write!(f, " on {stripe} of {} x {}", layout.stripe_count(), layout.stripe_bytes())
+            }
+            None => Ok(()),
+        }
     }
 }

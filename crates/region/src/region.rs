@@ -4,16 +4,18 @@ use crate::common::{Effort, TooHard, search};
 use crate::lists::{evenly_spaced, list_contains, lists_common};
 use crate::pieces::{Pieces, StripePieces};
 use crate::section::{RegionError, Section};
+use crate::striped::Striped;
 use crate::stripes::stripe_units;
 use crate::{EFFORT_MAX, SECTIONS_MAX, STEPS_MAX};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use ccpfs_types::{Extent, Layout};
-use core::fmt;
 
 /// A set of bytes, never empty: what a lock covers.
 ///
 /// It is kept in the simplest form that says it: one extent; else, where no section has a level, a sorted list of extents of
-/// which no two overlap or touch; else a sorted list of disjoint sections, at most [`SECTIONS_MAX`]. Equal regions hold the same
+/// which no two overlap or touch; else a sorted list of disjoint sections, at most [`SECTIONS_MAX`]. What lies on one stripe of a file and takes
+/// more than one section there may be kept as sections of the file instead ([`Region::of_stripe`]). Equal regions hold the same
 /// bytes; the converse is true as long as one section says them.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Region(Form);
@@ -23,6 +25,7 @@ enum Form {
     Extent(Extent),
     List(Vec<Extent>),
     Sections(Vec<Section>),
+    Striped(Box<Striped>),
 }
 
 impl Region {
@@ -80,6 +83,12 @@ impl Region {
     fn from_any(sections: Vec<Section>) -> Result<(Region, bool), RegionError> {
         let region = Region::of(sections).ok_or(RegionError::Empty)?;
         let Form::Sections(sections) = &region.0 else { return Ok((region, true)) };
+        let disjoint = Region::are_disjoint(sections)?;
+        Ok((region, disjoint))
+    }
+
+    /// Whether sections are disjoint for sure: `false` if that is too hard to see.
+    pub(crate) fn are_disjoint(sections: &[Section]) -> Result<bool, RegionError> {
         if sections.len() > SECTIONS_MAX {
             return Err(RegionError::TooMany);
         }
@@ -89,11 +98,11 @@ impl Region {
                 match search(section.view(), other.view(), &mut effort) {
                     Ok(None) => {}
                     Ok(Some(_)) => return Err(RegionError::Overlapping),
-                    Err(TooHard) => return Ok((region, false)),
+                    Err(TooHard) => return Ok(false),
                 }
             }
         }
-        Ok((region, true))
+        Ok(true)
     }
 
     /// The bytes `local` of `stripe`, given in the stripe's offsets, in the offsets of the file: at most three sections. An end
@@ -114,7 +123,30 @@ impl Region {
     }
 
     /// The region of sections that are disjoint, or all extents; `None` if there are none.
-    fn of(mut sections: Vec<Section>) -> Option<Region> {
+    pub(crate) fn of(mut sections: Vec<Section>) -> Option<Region> {
+        Region::join(&mut sections);
+        if sections.iter().all(|section| section.levels().is_empty()) {
+            return Region::from_extents(sections.iter().filter_map(Section::as_extent).collect());
+        }
+        match sections[..] {
+            [section] => Some(section.into()),
+            _ => Some(Region(Form::Sections(sections))),
+        }
+    }
+
+    pub(crate) fn from_striped(striped: Striped) -> Region {
+        Region(Form::Striped(Box::new(striped)))
+    }
+
+    pub(crate) fn as_striped(&self) -> Option<&Striped> {
+        match &self.0 {
+            Form::Striped(striped) => Some(striped),
+            Form::Extent(_) | Form::List(_) | Form::Sections(_) => None,
+        }
+    }
+
+    /// Sorts sections and joins those that go on with each other.
+    pub(crate) fn join(sections: &mut Vec<Section>) {
         sections.sort_unstable();
         loop {
             let before = sections.len();
@@ -129,13 +161,6 @@ impl Region {
                 break;
             }
         }
-        if sections.iter().all(|section| section.levels().is_empty()) {
-            return Region::from_extents(sections.iter().filter_map(Section::as_extent).collect());
-        }
-        match sections[..] {
-            [section] => Some(section.into()),
-            _ => Some(Region(Form::Sections(sections))),
-        }
     }
 
     /// The extent, if the region is one.
@@ -144,16 +169,18 @@ impl Region {
     pub fn as_extent(&self) -> Option<Extent> {
         match &self.0 {
             Form::Extent(extent) => Some(*extent),
-            Form::List(_) | Form::Sections(_) => None,
+            Form::List(_) | Form::Sections(_) | Form::Striped(_) => None,
         }
     }
 
-    /// The sections that the region consists of, sorted by offset; extents are sections with no level.
+    /// The sections that the region consists of, sorted by offset; extents are sections with no level. Those of a region of a stripe
+    /// ([`Region::stripe`]) are in the offsets of the file, and only what of them lies on the stripe counts.
     pub fn sections(&self) -> impl Iterator<Item = Section> + '_ {
         let (extents, sections): (&[Extent], &[Section]) = match &self.0 {
             Form::Extent(extent) => (core::slice::from_ref(extent), &[]),
             Form::List(extents) => (extents, &[]),
             Form::Sections(sections) => (&[], sections),
+            Form::Striped(striped) => (&[], striped.sections()),
         };
         extents.iter().copied().map(Section::from_extent).chain(sections.iter().copied())
     }
@@ -164,6 +191,7 @@ impl Region {
     pub fn bounds(&self) -> Extent {
         match &self.0 {
             Form::Extent(extent) => *extent,
+            Form::Striped(striped) => striped.bounds(),
             Form::List(_) | Form::Sections(_) => self.bounds_of_many(),
         }
     }
@@ -171,6 +199,7 @@ impl Region {
     fn bounds_of_many(&self) -> Extent {
         match &self.0 {
             Form::Extent(extent) => *extent,
+            Form::Striped(striped) => striped.bounds(),
             Form::List(extents) => extents[0].hull(extents[extents.len() - 1]),
             Form::Sections(sections) => {
                 sections.iter().map(Section::bounds).reduce(Extent::hull).expect("a region has a section")
@@ -192,7 +221,10 @@ impl Region {
     pub fn contains_region(&self, other: &Region) -> bool {
         match &self.0 {
             Form::Extent(extent) => extent.contains(other.bounds()),
-            Form::List(_) | Form::Sections(_) => {
+            Form::Striped(striped) if other.as_extent().is_some_and(|extent| striped.has_at_once(extent)) => {
+                true
+            }
+            Form::List(_) | Form::Sections(_) | Form::Striped(_) => {
                 self.contains_region_within(other, STEPS_MAX).unwrap_or(false)
             }
         }
@@ -201,7 +233,7 @@ impl Region {
     /// Whether every byte of `other` lies in the region, in at most `steps_max` steps: those of a question for the first common byte
     /// for each level of the section that may hold one of `other`; of an extent, one for each section and each piece that makes it up.
     ///
-    /// Exact if the region is an extent, a list, or one section. If it has several, a `false` may be wrong where only
+    /// Exact if the region is an extent, a list, or one section, of the file or of its stripe. If it has several, a `false` may be wrong where only
     /// some of them together hold a section of `other`; an extent of `other` is found even so.
     ///
     /// # Errors
@@ -214,6 +246,12 @@ impl Region {
             return Ok(true);
         }
         let mut effort = Effort::new(steps_max);
+        if let Form::Extent(_) = &self.0 {
+            return Ok(true);
+        }
+        if self.as_striped().is_some() || other.as_striped().is_some() {
+            return self.holds_by_stripe(other, &mut effort);
+        }
         for section in other.sections() {
             if !self.contains_section(&section, &mut effort)? {
                 return Ok(false);
@@ -227,6 +265,7 @@ impl Region {
             Form::Extent(extent) => return Ok(extent.contains(section.bounds())),
             Form::List(extents) => return Ok(list_contains(extents, section)),
             Form::Sections(own) => own,
+            Form::Striped(_) => return self.holds_by_stripe(&(*section).into(), effort),
         };
         if own.binary_search(section).is_ok() {
             return Ok(true);
@@ -244,7 +283,7 @@ impl Region {
     }
 
     /// Whether the next pieces touch each other and make up `extent`.
-    fn covers(&self, extent: Extent, effort: &mut Effort) -> Result<bool, TooHard> {
+    pub(crate) fn covers(&self, extent: Extent, effort: &mut Effort) -> Result<bool, TooHard> {
         let mut at = extent.start();
         for piece in self.pieces_from(at) {
             for _ in self.sections() {
@@ -272,20 +311,29 @@ impl Region {
 
     /// The first byte that both hold, in at most `steps_max` steps (see the crate's module `common`): of two regions with
     /// sections, the steps of each pair of them; of a list and sections, at most one for each extent of the list; of two
-    /// lists, at most two for each extent of the shorter.
+    /// lists, at most two for each extent of the shorter; of regions of a stripe, those of three sections for each pair of them (`meet`).
     ///
     /// # Errors
     /// [`TooHard`] if the steps did not suffice.
     pub fn first_common_within(&self, other: &Region, steps_max: u64) -> Result<Option<u64>, TooHard> {
+        self.first_common_with(other, &mut Effort::new(steps_max))
+    }
+
+    pub(crate) fn first_common_with(
+        &self,
+        other: &Region,
+        effort: &mut Effort,
+    ) -> Result<Option<u64>, TooHard> {
         if !self.bounds().overlaps(other.bounds()) {
             return Ok(None);
         }
-        let mut effort = Effort::new(steps_max);
         match (&self.0, &other.0) {
-            (Form::Sections(own), Form::Sections(others)) => sections_common(own, others, &mut effort),
-            (Form::List(own), Form::List(others)) => lists_common(own, others, &mut effort),
+            (Form::Striped(own), _) => own.first_common(self, other, effort),
+            (_, Form::Striped(others)) => others.first_common(other, self, effort),
+            (Form::Sections(own), Form::Sections(others)) => sections_common(own, others, effort),
+            (Form::List(own), Form::List(others)) => lists_common(own, others, effort),
             (Form::Extent(_) | Form::List(_), _) | (Form::Sections(_), Form::Extent(_) | Form::List(_)) => {
-                leapfrog(self, other, &mut effort)
+                leapfrog(self, other, effort)
             }
         }
     }
@@ -295,6 +343,10 @@ impl Region {
     /// Of a section come at most two sections for each level and one. The result may have more than [`SECTIONS_MAX`] sections.
     #[must_use]
     pub fn in_extent(&self, window: Extent) -> Option<Region> {
+        if let Form::Striped(striped) = &self.0 {
+            let window = striped.window(window)?;
+            return striped.parts(|section| section.in_extent(window));
+        }
         self.parts(|section| section.in_extent(window))
     }
 
@@ -302,6 +354,10 @@ impl Region {
     /// its lock is revoked; symbolic as [`Region::in_extent`].
     #[must_use]
     pub fn without(&self, taken: Extent) -> Option<Region> {
+        if let Form::Striped(striped) = &self.0 {
+            let Some(taken) = striped.window(taken) else { return Some(self.clone()) };
+            return striped.parts(|section| section.without(taken));
+        }
         self.parts(|section| section.without(taken))
     }
 
@@ -313,8 +369,8 @@ impl Region {
     /// are none.
     ///
     /// # Errors
-    /// [`RegionError::TooMany`] or [`RegionError::TooDeep`] if it takes more sections, or more levels; then
-    /// [`Region::stripe_pieces`] lists the pieces.
+    /// [`RegionError::TooMany`] or [`RegionError::TooDeep`] if it takes more sections, or more levels (what is kept as sections of a file
+    /// already takes too many); then [`Region::stripe_pieces`] lists the pieces.
     ///
     /// # Panics
     /// If the layout has no such stripe.
@@ -324,6 +380,9 @@ impl Region {
         stripe: u32,
         sections_max: usize,
     ) -> Result<Option<Region>, RegionError> {
+        if self.as_striped().is_some() {
+            return Err(RegionError::TooMany);
+        }
         let mut found = Vec::new();
         for section in self.sections() {
             found.extend(section.on_stripe(layout, stripe, sections_max)?);
@@ -351,6 +410,7 @@ impl Region {
             Form::Sections(sections) => {
                 sections.iter().filter_map(|section| section.piece_from(offset)).min()
             }
+            Form::Striped(striped) => striped.piece_from(offset),
         }
     }
 
@@ -364,24 +424,6 @@ impl Region {
     #[must_use]
     pub fn pieces_from(&self, offset: u64) -> Pieces<'_> {
         Pieces::new(self, offset)
-    }
-
-    /// How many bytes of the region lie before `offset`.
-    #[must_use]
-    pub fn bytes_before(&self, offset: u64) -> u64 {
-        self.sections().map(|section| section.bytes_before(offset)).sum()
-    }
-
-    /// How many bytes the region holds.
-    #[must_use]
-    pub fn length_bytes(&self) -> u64 {
-        self.bytes_before(Extent::EOF)
-    }
-
-    /// How many pieces [`Region::pieces`] yields.
-    #[must_use]
-    pub fn piece_count(&self) -> u64 {
-        self.sections().map(|section| section.piece_count()).sum()
     }
 }
 
@@ -404,7 +446,7 @@ fn sections_common(a: &[Section], b: &[Section], effort: &mut Effort) -> Result<
 }
 
 /// The first byte of both: each is asked in turn for its first piece from where the other has one.
-fn leapfrog(a: &Region, b: &Region, effort: &mut Effort) -> Result<Option<u64>, TooHard> {
+pub(crate) fn leapfrog(a: &Region, b: &Region, effort: &mut Effort) -> Result<Option<u64>, TooHard> {
     let mut at = 0;
     loop {
         effort.spend()?;
@@ -430,23 +472,5 @@ impl From<Section> for Region {
             Some(extent) => extent.into(),
             None => Region(Form::Sections(Vec::from([section]))),
         }
-    }
-}
-
-impl fmt::Debug for Region {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-impl fmt::Display for Region {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, section) in self.sections().enumerate() {
-            if at > 0 {
-                f.write_str(" | ")?;
-            }
-            section.fmt(f)?;
-        }
-        Ok(())
     }
 }

@@ -5,38 +5,13 @@ mod support;
 
 use ccpfs_region::{Region, RegionError, SECTIONS_MAX, Section, UNBOUNDED};
 use ccpfs_types::{Extent, Layout};
-use support::{Bits, Random, Shape};
+use support::{Bits, Random, UNIT, striped_shape};
 
-const UNIT: u64 = 4096;
 /// Bytes of the file that are compared: more than any bounded shape reaches.
 const WORDS: usize = 1 << 13;
 
 /// Where a whole number of rounds of one to four stripes ends, less than `WORDS` words before the end of all files.
 const END_BASE: u64 = (Extent::EOF - 60 * WORDS as u64) / (12 * UNIT) * (12 * UNIT);
-
-/// A shape about as large as some rounds of a layout, from `base` on; its strides share divisors with the unit, or none.
-fn shape(random: &mut Random, base: u64) -> Shape {
-    let grain = [1, 16, 64, 512, 1024, 4096][random.below(6) as usize];
-    let mut levels = Vec::new();
-    let length_max = [grain, 300, 6000][random.below(3) as usize];
-    let length = 1 + random.below(1 + length_max);
-    let mut span = length;
-    while levels.len() < 3 && span < 20_000 && !random.one_in(4) {
-        let least = span.div_ceil(grain);
-        let stride = if random.one_in(3) {
-            (least * grain).next_multiple_of(UNIT * (1 + random.below(4)))
-        } else {
-            (least + random.below(6)) * grain
-        };
-        let count = (1 + random.below(1 + (60_000 / stride).min(200))).min(1 + 60_000 / stride);
-        span += stride * (count - 1);
-        levels.push((stride, count));
-    }
-    if random.one_in(4) {
-        levels.push(((span + random.below(9000)).next_multiple_of(grain), UNBOUNDED));
-    }
-    Shape { offset: base + random.below(30_000) / grain * grain, length, levels }
-}
 
 fn on_stripe_by_bytes(file: &Bits, layout: &Layout, stripe: u32) -> Bits {
     let mut bits = Bits::new(file.base / u64::from(layout.stripe_count()), WORDS);
@@ -95,7 +70,7 @@ fn random_parts(seed: u64, base: u64, rounds: usize) {
     let mut random = Random(seed);
     let mut too_many = 0;
     for _ in 0..rounds {
-        let shape = shape(&mut random, base);
+        let shape = striped_shape(&mut random, base);
         let layout = Layout::new(1 + random.below(4) as u32, UNIT).unwrap();
         match shape.section() {
             Ok(section) => too_many += compare(&section.into(), base, &layout),

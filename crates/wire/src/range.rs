@@ -3,14 +3,16 @@
 use crate::codec::{DecodeError, Field, Reader};
 use alloc::vec::Vec;
 use ccpfs_region::{DEPTH_MAX, Region, SECTIONS_MAX, Section};
-use ccpfs_types::{Extent, GroupId, Part, Terms};
+use ccpfs_types::{Extent, GroupId, Layout, Part, Terms};
 
 /// Kinds of regions.
 const EXTENT: u8 = 0;
 const LIST: u8 = 1;
 const SECTIONS: u8 = 2;
+const STRIPED: u8 = 3;
 
-/// A region takes a kind, then an extent; or a count and as many extents or sections, in normal form.
+/// A region takes a kind, then an extent; or a count and as many extents or sections, in normal form. Where the sections are those of
+/// a file, the layout of the file and the number of the stripe come first.
 ///
 /// What is sent is lockable ([`Region::is_lockable`]); what arrives is refused if it is not.
 impl Field for Region {
@@ -21,8 +23,16 @@ impl Field for Region {
             out.push(EXTENT);
             return extent.put(out);
         }
-        let list = self.sections().all(|section| section.as_extent().is_some());
-        out.push(if list { LIST } else { SECTIONS });
+        let list = self.sections().all(|section| section.as_extent().is_some()) && self.stripe().is_none();
+        match self.stripe() {
+            Some((layout, stripe)) => {
+                out.push(STRIPED);
+                layout.stripe_count().put(out);
+                layout.stripe_bytes().put(out);
+                stripe.put(out);
+            }
+            None => out.push(if list { LIST } else { SECTIONS }),
+        }
         let count =
             u8::try_from(self.sections().count()).ok().filter(|count| usize::from(*count) <= SECTIONS_MAX);
         out.push(count.expect("whoever asks for a lock has seen that its region is lockable"));
@@ -39,6 +49,7 @@ impl Field for Region {
         if kind == EXTENT {
             return Ok(Extent::take(reader)?.into());
         }
+        let stripe = if kind == STRIPED { Some(take_stripe(reader)?) } else { None };
         let count = usize::from(u8::take(reader)?);
         if count > SECTIONS_MAX {
             return Err(DecodeError::BadValue("number of sections"));
@@ -50,9 +61,13 @@ impl Field for Region {
         for _ in 0..count {
             sections.push(match kind {
                 LIST => Section::from_extent(Extent::take(reader)?),
-                SECTIONS => take_section(reader)?,
+                SECTIONS | STRIPED => take_section(reader)?,
                 _ => return Err(DecodeError::BadValue("region kind")),
             });
+        }
+        if let Some((layout, stripe)) = stripe {
+            let region = Region::of_stripe_in_normal_form(sections, &layout, stripe);
+            return region.map_err(|_| DecodeError::BadValue("region"));
         }
         let lists = sections.iter().all(|section| section.as_extent().is_some());
         if lists != (kind == LIST) {
@@ -61,6 +76,14 @@ impl Field for Region {
         let region = Region::from_normal_form(sections).map_err(|_| DecodeError::BadValue("region"))?;
         if region.as_extent().is_some() { Err(DecodeError::BadValue("region kind")) } else { Ok(region) }
     }
+}
+
+/// The layout of a file, and one of its stripes.
+fn take_stripe(reader: &mut Reader<'_>) -> Result<(Layout, u32), DecodeError> {
+    let layout = Layout::new(u32::take(reader)?, u64::take(reader)?);
+    let layout = layout.ok_or(DecodeError::BadValue("layout"))?;
+    let stripe = u32::take(reader)?;
+    if stripe < layout.stripe_count() { Ok((layout, stripe)) } else { Err(DecodeError::BadValue("stripe")) }
 }
 
 /// A section: number of levels, offset, length, then stride and count of each level, innermost first.

@@ -3,7 +3,8 @@
 
 use ccpfs_region::{Region, Section, UNBOUNDED};
 use ccpfs_types::{
-    Extent, FileId, GroupId, LockId, LockMode, LockState, Part, Policy, RequestId, ResourceId, Sn, Terms,
+    Extent, FileId, GroupId, Layout, LockId, LockMode, LockState, Part, Policy, RequestId, ResourceId, Sn,
+    Terms,
 };
 use ccpfs_wire::{DecodeError, GrantedLock, LockRef, Message, Status, WritePiece, decode_batch, encode_into};
 use proptest::prelude::*;
@@ -198,8 +199,21 @@ fn regions() -> impl Strategy<Value = Region> {
                 extents.into_iter().filter_map(|(start, length)| Extent::with_length(start, length));
             Region::from_extents(extents.collect()).filter(Region::is_lockable)
         }),
-        prop::collection::vec(section, 1..6)
+        prop::collection::vec(section.clone(), 1..6)
             .prop_filter_map("they overlap", |sections| Region::from_sections(sections).ok()),
+        (prop::collection::vec(section, 1..4), 2_u32..5, 0_u32..2).prop_filter_map(
+            "they overlap, or are elsewhere",
+            |(sections, stripes, stripe)| {
+                Region::of_stripe(sections, &Layout::new(stripes, 4096).unwrap(), stripe).ok().flatten()
+            }
+        ),
+        (1_u64..50_000, 2_u64..9, 2_u32..5, 0_u32..2).prop_filter_map(
+            "elsewhere",
+            |(record, writers, stripes, stripe)| {
+                let section = Section::new(record, record, &[(writers * record, UNBOUNDED)]).unwrap();
+                Region::of_stripe(vec![section], &Layout::new(stripes, 4096).unwrap(), stripe).unwrap()
+            }
+        ),
     ]
 }
 
@@ -232,7 +246,7 @@ proptest! {
 
     #[test]
     fn regions_of_random_numbers_never_panic(
-        kind in 0_u8..4,
+        kind in 0_u8..5,
         count in 0_u8..5,
         numbers in prop::collection::vec(prop_oneof![0_u64..100, any::<u64>(), Just(u64::MAX)], 0..30),
         depths in prop::collection::vec(0_u8..10, 5),

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use ccpfs_region::{Region, Section};
 use ccpfs_types::extent_index::Bounded;
-use ccpfs_types::{Extent, ExtentIndex};
+use ccpfs_types::{Extent, ExtentIndex, Layout};
 
 /// Strides above this are not told apart by residues: places in two strides still fit into a number.
 const STRIDE_MAX: u64 = 1 << 62;
@@ -12,12 +12,19 @@ const STRIDE_MAX: u64 = 1 << 62;
 ///
 /// Extents, lists and groups of sections are found by their bounds. Sections are found by where in its outermost stride a copy
 /// lies: those of many clients interleave, so that the bounds of all of them overlap everything, but the places of their copies do not.
+/// Sections of a file, of which a stripe has what lies there, by where a copy lies in the file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RegionIndex<K> {
     bounds: ExtentIndex<K>,
-    /// By stride, then by the place of a copy: an extent that begins within the first stride.
-    combs: BTreeMap<u64, ExtentIndex<K>>,
+    /// By whose offsets they are in and by stride, then by the place of a copy: an extent that begins within the first stride.
+    combs: BTreeMap<(Space, u64), ExtentIndex<K>>,
 }
+
+/// Whose offsets a section is in: those of the stripe, or of a file of this layout, of which this is the stripe.
+type Space = Option<(Layout, u32)>;
+
+/// Where copies lie that may share a byte with what is asked for: an offset and a length in a space; anywhere, if that is not known.
+type Place = Option<(u64, u64)>;
 
 /// The stride of a section, and where in it a copy lies.
 fn comb(section: &Section) -> Option<(u64, Extent)> {
@@ -43,7 +50,9 @@ impl<K: Copy + Ord + Bounded> RegionIndex<K> {
     pub(super) fn insert(&mut self, region: &Region, key: K) {
         match only_section(region).as_ref().and_then(comb) {
             None => self.bounds.insert(region.bounds(), key),
-            Some((stride, place)) => self.combs.entry(stride).or_default().insert(place, key),
+            Some((stride, place)) => {
+                self.combs.entry((region.stripe(), stride)).or_default().insert(place, key);
+            }
         }
     }
 
@@ -52,10 +61,11 @@ impl<K: Copy + Ord + Bounded> RegionIndex<K> {
         let Some((stride, place)) = only_section(region).as_ref().and_then(comb) else {
             return self.bounds.remove(region.bounds(), key);
         };
-        let teeth = self.combs.get_mut(&stride).expect("only what was stored is removed");
+        let comb = (region.stripe(), stride);
+        let teeth = self.combs.get_mut(&comb).expect("only what was stored is removed");
         teeth.remove(place, key);
         if teeth.is_empty() {
-            self.combs.remove(&stride);
+            self.combs.remove(&comb);
         }
     }
 
@@ -63,16 +73,12 @@ impl<K: Copy + Ord + Bounded> RegionIndex<K> {
     pub(super) fn near(&self, region: &Region) -> impl Iterator<Item = K> + '_ {
         let bounds = region.bounds();
         let asked = if self.combs.is_empty() { None } else { only_section(region) };
-        let plain = region.as_extent();
-        let in_combs = self.combs.iter().flat_map(move |(stride, teeth)| {
+        let (plain, of) = (region.as_extent(), region.stripe());
+        let in_combs = self.combs.iter().flat_map(move |((space, stride), teeth)| {
             let place = match (&asked, plain) {
-                (_, Some(extent)) => Some((extent.start(), extent.length())),
-                (Some(section), None) => section
-                    .levels()
-                    .last()
-                    .filter(|outer| outer.stride().is_multiple_of(*stride))
-                    .map(|outer| (section.offset(), outer.span())),
-                (None, None) => None,
+                (_, Some(extent)) => extent_in(*space, extent),
+                (Some(section), None) if of == *space => copies_within(section, *stride),
+                (Some(_) | None, None) => None,
             };
             around(*stride, place)
                 .into_iter()
@@ -87,7 +93,13 @@ impl<K: Copy + Ord + Bounded> RegionIndex<K> {
     /// first piece from `from` on begins of those that count.
     pub(super) fn first_start(&self, from: u64, to: u64, next: impl Fn(K) -> Option<u64>) -> Option<u64> {
         let mut first = self.bounds.first_start(from, to, |key| next(key).is_some());
-        for (stride, teeth) in &self.combs {
+        for ((space, stride), teeth) in &self.combs {
+            if space.is_some() {
+                // The first byte of a copy may be on another stripe.
+                let next = teeth.overlapping(Extent::WHOLE).filter_map(|(_, key)| next(key));
+                first = first.into_iter().chain(next.filter(|found| *found < to)).min();
+                continue;
+            }
             let place = from % stride;
             // Who has a piece within the next stride has it in the order of the places.
             let soon = |key| next(key).is_some_and(|piece| piece - from < *stride);
@@ -103,8 +115,23 @@ impl<K: Copy + Ord + Bounded> RegionIndex<K> {
     }
 }
 
+/// Where an extent of the stripe lies.
+fn extent_in(space: Space, extent: Extent) -> Place {
+    let extent = match space {
+        None => extent,
+        Some((layout, stripe)) => Region::window_in_file(&layout, stripe, extent)?,
+    };
+    Some((extent.start(), extent.length()))
+}
+
+/// Where the copies of a section lie modulo `stride`, if all lie at one place.
+fn copies_within(section: &Section, stride: u64) -> Place {
+    let outer = section.levels().last().filter(|outer| outer.stride().is_multiple_of(stride))?;
+    Some((section.offset(), outer.span()))
+}
+
 /// Where copies may lie that share a byte, modulo the stride, with `length` bytes at `start`; anywhere, if that is not known.
-fn around(stride: u64, place: Option<(u64, u64)>) -> [Option<Extent>; 3] {
+fn around(stride: u64, place: Place) -> [Option<Extent>; 3] {
     match place {
         Some((start, length)) if length < stride => {
             let start = start % stride;

@@ -171,3 +171,30 @@ impl Random {
         Shape { offset: base + self.below(48), length, levels }
     }
 }
+
+/// Bytes of a unit of the layouts that are compared.
+pub(crate) const UNIT: u64 = 4096;
+
+/// A shape about as large as some rounds of a layout, from `base` on; its strides share divisors with the unit, or none.
+pub(crate) fn striped_shape(random: &mut Random, base: u64) -> Shape {
+    let grain = [1, 16, 64, 512, 1024, 4096][random.below(6) as usize];
+    let mut levels = Vec::new();
+    let length_max = [grain, 300, 6000][random.below(3) as usize];
+    let length = 1 + random.below(1 + length_max);
+    let mut span = length;
+    while levels.len() < 3 && span < 20_000 && !random.one_in(4) {
+        let least = span.div_ceil(grain);
+        let stride = if random.one_in(3) {
+            (least * grain).next_multiple_of(UNIT * (1 + random.below(4)))
+        } else {
+            (least + random.below(6)) * grain
+        };
+        let count = (1 + random.below(1 + (60_000 / stride).min(200))).min(1 + 60_000 / stride);
+        span += stride * (count - 1);
+        levels.push((stride, count));
+    }
+    if random.one_in(4) {
+        levels.push(((span + random.below(9000)).next_multiple_of(grain), UNBOUNDED));
+    }
+    Shape { offset: base + random.below(30_000) / grain * grain, length, levels }
+}
