@@ -81,6 +81,8 @@ pub(crate) struct Inner {
     answers: Vec<(OperationId, Answer)>,
     /// Operations that want a lock for later, and end with its answer; and those that have it.
     speculative: Vec<OperationId>,
+    /// As these, asked for by requests that wait for others.
+    ahead: Vec<OperationId>,
     answered: Vec<OperationId>,
     /// Threads that wait for [`Stripe::changed`].
     waiting: u32,
@@ -110,6 +112,7 @@ impl Stripe {
             slots: BTreeMap::new(),
             answers: Vec::new(),
             speculative: Vec::new(),
+            ahead: Vec::new(),
             answered: Vec::new(),
             waiting: 0,
             queued_urgent: false,
@@ -190,6 +193,16 @@ impl Inner {
         !self.speculative.is_empty()
     }
 
+    /// As [`Inner::speculate`], for a request that waits until others have let go.
+    pub(crate) fn wait_ahead(&mut self, operation: OperationId) {
+        self.ahead.push(operation);
+    }
+
+    /// Whether a lock was asked for by a request that waits, with nobody who needs it yet, and the answer is not known.
+    pub(crate) fn waits_ahead(&self) -> bool {
+        !self.ahead.is_empty()
+    }
+
     /// The locks and data, to look at.
     pub(crate) fn cached(&self) -> &CachedStripe {
         &self.cached
@@ -258,8 +271,13 @@ impl Inner {
     ) -> Option<Job> {
         match effect {
             Effect::Answer { operation, answer } => {
-                match self.speculative.iter().position(|speculative| *speculative == operation) {
-                    Some(at) => self.answered.push(self.speculative.swap_remove(at)),
+                let asked = [&mut self.speculative, &mut self.ahead];
+                let found = asked.into_iter().find_map(|asked| {
+                    let at = asked.iter().position(|speculative| *speculative == operation)?;
+                    Some(asked.swap_remove(at))
+                });
+                match found {
+                    Some(speculative) => self.answered.push(speculative),
                     None => self.answers.push((operation, Answer::Lock(answer))),
                 }
             }

@@ -399,3 +399,25 @@ fn a_strided_region_takes_one_request_for_each_stripe() {
     client.shutdown().unwrap();
     cluster.stop();
 }
+
+#[test]
+fn locks_that_another_client_keeps_on_all_stripes_are_wanted_back_at_once() {
+    let cluster = Cluster::start("seqdlm");
+    let (first, second) = (cluster.client(|_| {}), cluster.client(|_| {}));
+    let stripes = 8;
+    let (ours, theirs) = (cluster.open(&first, "kept", stripes), cluster.open(&second, "kept", stripes));
+    let region = Region::from(Section::new(5, 1, &[(64, 4096)]).unwrap());
+    let style = LockStyle { kind: LockKind::Datatype, protocol: LockProtocol::AltTry };
+    for round in 0..20 {
+        ours.write_region_with(&region, &[1; 4096], style).unwrap();
+        let before = second.statistics();
+        theirs.write_region_with(&region, &[2; 4096], style).unwrap();
+        let asked = second.statistics().since(&before).lock_requests;
+        // Eight that are tried, and eight that wait: one for the first stripe, the others ahead of their turn.
+        assert!(asked <= 16, "round {round}: {asked} requests");
+        let mut found = [0; 4096];
+        ours.read_region_with(&region, &mut found, style).unwrap();
+        assert!(found.iter().all(|byte| *byte == 2), "round {round}");
+    }
+    cluster.stop();
+}

@@ -1,10 +1,11 @@
 //! The locks of a noncontiguous operation: all of them, by one of the protocols of paper 001.
 //!
 //! Deadlock cannot be: whoever waits for a lock holds, of this operation, only locks before it in the order of stripes and offsets
-//! (what was got out of order is given up before), and a lock of several covers nothing behind what waits ([`ccpfs_types::Part`]). Livelock
-//! cannot be either: between two rounds without waiting there is one that waits, and gets its lock.
+//! (what was got out of order is given up before; what is asked for ahead is not held), and a lock of several covers nothing behind what waits
+//! ([`ccpfs_types::Part`]). Livelock cannot be either: between two rounds without waiting there is one that waits, and gets its lock.
 
 use super::Wanted;
+use super::ahead::{AHEAD_MAX, ask_ahead};
 use super::cut::{Request, cut};
 use crate::client::ClientInner;
 use crate::error::FsError;
@@ -13,7 +14,7 @@ use crate::shared::FileShared;
 use crate::stripe::Stripe;
 use ccpfs_config::LockProtocol;
 use ccpfs_dlm::client::{Intent, least_restrictive};
-use ccpfs_types::{Extent, LockMode, OperationId, Terms};
+use ccpfs_types::{Extent, GroupId, LockMode, OperationId, Part, Terms};
 use std::sync::Arc;
 
 /// Requests that are made at once: first, and at most, for their answers must find room in buffers. Twice as many after those that
@@ -121,7 +122,11 @@ impl Taking<'_, '_> {
                 self.give_up(next);
             }
             if next < self.wishes.len() {
-                self.wait_for(next)?;
+                let started = self.start(next, false)?;
+                if protocol == LockProtocol::AltTry {
+                    self.ask_ahead(next + 1);
+                }
+                self.wait_for(next, started)?;
                 next += 1;
             }
             at_once = protocol == LockProtocol::AltTry;
@@ -137,6 +142,11 @@ impl Taking<'_, '_> {
             let until = (at + self.at_once).min(self.wishes.len());
             let mut started = Vec::with_capacity(until - at);
             for number in at..until {
+                if self.wishes[number].stripe.lock().waits_ahead() {
+                    // The answer will be that of the request that waits: of our own, mostly.
+                    missing = number;
+                    break;
+                }
                 started.push((number, self.start(number, true)));
             }
             let mut failed = None;
@@ -158,9 +168,16 @@ impl Taking<'_, '_> {
         Ok(missing)
     }
 
-    /// Asks for one lock, and waits for it.
-    fn wait_for(&mut self, number: usize) -> Result<(), FsError> {
-        let started = self.start(number, false)?;
+    /// Asks for the locks from `first` on, as far as each is the only one of its stripe, so that they are here when their turn comes.
+    fn ask_ahead(&self, first: usize) {
+        let alone = |wish: &&Wish<'_>| wish.request.part == Part::Only && self.terms.group == GroupId::NONE;
+        for Wish { request, stripe, .. } in self.wishes[first..].iter().filter(alone).take(AHEAD_MAX) {
+            ask_ahead(self.client, stripe, self.mode, &request.region, self.terms);
+        }
+    }
+
+    /// Waits for a lock that was asked for.
+    fn wait_for(&mut self, number: usize, started: Started) -> Result<(), FsError> {
         let wish = &mut self.wishes[number];
         wish.operation = Some(await_lock(self.client, wish.stripe, started)?);
         Ok(())

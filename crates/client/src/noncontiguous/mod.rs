@@ -6,6 +6,7 @@
 //! operation sees all of this one or nothing (I5). A write under several locks takes BW, which lets nobody in before it is lowered.
 //! *Not here*: who may have a lock, and what a region is.
 
+mod ahead;
 mod cut;
 mod locks;
 mod read;
