@@ -5,7 +5,7 @@ use crate::error::FsError;
 use crate::foresight::Foresight;
 use crate::shared::{DataAttributes, FileShared};
 use ccpfs_types::limits::FILE_BYTES_MAX;
-use ccpfs_types::{FileId, Layout};
+use ccpfs_types::{Extent, FileId, Layout};
 use std::io::{IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -202,9 +202,34 @@ impl File {
     /// # Errors
     /// As [`File::write_at`].
     pub fn write_vectored_at(&self, buffers: &[IoSlice<'_>], offset: u64) -> Result<usize, FsError> {
+        self.write_after(buffers, offset, |_| ())
+    }
+
+    /// As [`File::write_at`], for somebody who has pages of the file under a [`Hold`](crate::Hold): if there are holds of the file,
+    /// `before` is called with the bytes that will change, when this call has its turn and its locks and before any of them does. It can
+    /// make the pages go: [`Hold::read_at`](crate::Hold::read_at) and [`Hold::write_at`](crate::Hold::write_at) go on meanwhile, and
+    /// it must wait for nothing else of this client. What it gives is dropped when the bytes have changed, or will not.
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
+    pub fn write_at_after<G>(
+        &self,
+        buffer: &[u8],
+        offset: u64,
+        before: impl FnOnce(Extent) -> G,
+    ) -> Result<usize, FsError> {
+        self.write_after(&[IoSlice::new(buffer)], offset, before)
+    }
+
+    fn write_after<G>(
+        &self,
+        buffers: &[IoSlice<'_>],
+        offset: u64,
+        before: impl FnOnce(Extent) -> G,
+    ) -> Result<usize, FsError> {
         self.begin_change()?;
         let Handle { client, shared, writes, .. } = &*self.handle;
-        let written = crate::write::write(&client.inner, shared, buffers, offset, writes)?;
+        let written = crate::write::write(&client.inner, shared, (buffers, offset), writes, before)?;
         self.end_change()?;
         Ok(written)
     }
@@ -214,8 +239,20 @@ impl File {
     /// # Errors
     /// As [`File::write_at`].
     pub fn append(&self, buffers: &[IoSlice<'_>]) -> Result<u64, FsError> {
+        self.append_after(buffers, |_| ())
+    }
+
+    /// As [`File::append`]; `before` as for [`File::write_at_after`].
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
+    pub fn append_after<G>(
+        &self,
+        buffers: &[IoSlice<'_>],
+        before: impl FnOnce(Extent) -> G,
+    ) -> Result<u64, FsError> {
         self.begin_change()?;
-        let end = crate::write::append(&self.handle.client.inner, &self.handle.shared, buffers)?;
+        let end = crate::write::append(&self.handle.client.inner, &self.handle.shared, buffers, before)?;
         self.end_change()?;
         Ok(end)
     }
@@ -278,12 +315,20 @@ impl File {
     /// # Errors
     /// EBADF/EINVAL if not open for writing, EFBIG beyond the largest file, and what servers say.
     pub fn truncate(&self, size: u64) -> Result<(), FsError> {
+        self.truncate_after(size, |_| ())
+    }
+
+    /// As [`File::truncate`]; `before` as for [`File::write_at_after`], with all bytes behind the new end.
+    ///
+    /// # Errors
+    /// As [`File::truncate`].
+    pub fn truncate_after<G>(&self, size: u64, before: impl FnOnce(Extent) -> G) -> Result<(), FsError> {
         if !self.handle.access.write {
             return Err(FsError::argument("the file is not open for writing", libc::EINVAL));
         }
         self.wake()?;
         self.handle.written.store(true, Ordering::Relaxed);
-        self.handle.shared.truncate(&self.handle.client.inner, size)?;
+        self.handle.shared.truncate(&self.handle.client.inner, size, before)?;
         self.end_change()?;
         self.note_cut();
         Ok(())

@@ -47,13 +47,21 @@ impl File {
     /// # Errors
     /// EBADF if not open for writing, the error of a flush, and what servers say.
     pub fn punch(&self, extent: Extent) -> Result<(), FsError> {
+        self.punch_after(extent, |_| ())
+    }
+
+    /// As [`File::punch`]; `before` as for [`File::write_at_after`].
+    ///
+    /// # Errors
+    /// As [`File::punch`].
+    pub fn punch_after<G>(&self, extent: Extent, before: impl FnOnce(Extent) -> G) -> Result<(), FsError> {
         if !self.access().write {
             return Err(FsError::argument("the file is not open for writing", libc::EBADF));
         }
         self.wake()?;
         self.note_written();
         if let Some(extent) = Extent::new(extent.start(), extent.end().min(FILE_BYTES_MAX)) {
-            punch(&self.client().inner, self.shared(), extent)?;
+            punch(&self.client().inner, self.shared(), extent, before)?;
             self.note_cut();
         }
         Ok(())
@@ -164,10 +172,16 @@ fn ask(
     }
 }
 
-fn punch(client: &ClientInner, file: &FileShared, extent: Extent) -> Result<(), FsError> {
+fn punch<G>(
+    client: &ClientInner,
+    file: &FileShared,
+    extent: Extent,
+    before: impl FnOnce(Extent) -> G,
+) -> Result<(), FsError> {
     let mut turn = file.ranges.lock(extent, true);
     let wish = Wish::new(Intent::ReadThenWrite, extent);
-    let operation = operation::begin(client, file, &mut turn, &wish)?;
+    let before = |beside: bool| beside.then(|| before(extent));
+    let (operation, _kept) = operation::begin_after(client, file, &mut turn, &wish, before)?;
     // What is dirty may be what ends the file: the server must have it before it becomes a hole.
     let mut result = file.flush(client);
     file.stamp();

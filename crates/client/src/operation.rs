@@ -109,9 +109,23 @@ pub(crate) fn begin<'a>(
     turn: &mut RangeGuard<'_>,
     wish: &Wish<'_>,
 ) -> Result<Operation<'a>, FsError> {
-    let operation = lock(client, file, wish)?;
-    turn.run();
+    let (operation, ()) = begin_after(client, file, turn, wish, |_| ())?;
     Ok(operation)
+}
+
+/// As [`begin`], for an operation that changes bytes: `before` is called in between, with the locks and whether there are holds of the file,
+/// whose pages it may make go; it waits for nothing but what is done beneath holds.
+pub(crate) fn begin_after<'a, G>(
+    client: &ClientInner,
+    file: &'a FileShared,
+    turn: &mut RangeGuard<'_>,
+    wish: &Wish<'_>,
+    before: impl FnOnce(bool) -> G,
+) -> Result<(Operation<'a>, G), FsError> {
+    let operation = lock(client, file, wish)?;
+    let kept = before(turn.is_beside_holds());
+    turn.run();
+    Ok((operation, kept))
 }
 
 /// Takes the locks of an operation in stripe order, waiting where others hold them.

@@ -119,6 +119,11 @@ impl RangeLock {
 }
 
 impl RangeGuard<'_> {
+    /// Whether there are holds of the file beside the operation. If not, none with a byte in common begins before it has ended.
+    pub(crate) fn is_beside_holds(&self) -> bool {
+        !self.runs
+    }
+
     /// The operation has its locks: it runs from now on, when what holds do just now to the same bytes is done.
     pub(crate) fn run(&mut self) {
         if self.runs {

@@ -243,25 +243,37 @@ impl FileShared {
     }
 
     /// Sets the size.
-    pub(crate) fn truncate(&self, client: &ClientInner, size: u64) -> Result<(), FsError> {
-        self.resize(client, size, false).map(drop)
+    pub(crate) fn truncate<G>(
+        &self,
+        client: &ClientInner,
+        size: u64,
+        before: impl FnOnce(Extent) -> G,
+    ) -> Result<(), FsError> {
+        self.resize(client, size, false, before).map(drop)
     }
 
     /// Makes the file at least `size` bytes long. What others write meanwhile stays: between the look at the size and the change
     /// nobody can lengthen the file beyond.
     /// False if it is that long already.
     pub(crate) fn lengthen(&self, client: &ClientInner, size: u64) -> Result<bool, FsError> {
-        self.resize(client, size, true)
+        self.resize(client, size, true, |_| ())
     }
 
-    fn resize(&self, client: &ClientInner, size: u64, only_longer: bool) -> Result<bool, FsError> {
+    fn resize<G>(
+        &self,
+        client: &ClientInner,
+        size: u64,
+        only_longer: bool,
+        before: impl FnOnce(Extent) -> G,
+    ) -> Result<bool, FsError> {
         if size > FILE_BYTES_MAX {
             return Err(FsError::argument("the size is beyond the largest file", libc::EFBIG));
         }
         let above = Extent::new(size, Extent::EOF).expect("files end before EOF");
         let mut turn = self.ranges.lock(above, true);
         let wish = Wish::new(Intent::ReadThenWrite, above);
-        let operation = operation::begin(client, self, &mut turn, &wish)?;
+        let before = |beside: bool| beside.then(|| before(above));
+        let (operation, _kept) = operation::begin_after(client, self, &mut turn, &wish, before)?;
         if only_longer {
             match self.attributes(client) {
                 Ok(attributes) if attributes.size < size => {}

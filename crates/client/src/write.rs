@@ -15,13 +15,13 @@ use ccpfs_types::{Extent, Layout};
 use std::io::IoSlice;
 use std::sync::Arc;
 
-/// Writes all buffers at `offset`, as one atomic write.
-pub(crate) fn write(
+/// Writes all buffers at `offset`, as one atomic write; `before`: see [`File::write_at_after`](crate::File::write_at_after).
+pub(crate) fn write<G>(
     client: &ClientInner,
     file: &FileShared,
-    buffers: &[IoSlice<'_>],
-    offset: u64,
+    (buffers, offset): (&[IoSlice<'_>], u64),
     foresight: &Foresight,
+    before: impl FnOnce(Extent) -> G,
 ) -> Result<usize, FsError> {
     let length = total(buffers)?;
     let Some(extent) = range(offset, length as u64)? else { return Ok(0) };
@@ -30,15 +30,17 @@ pub(crate) fn write(
     let reservation = client.reserve(file.stub.layout, extent.length())?;
     let mut turn = file.ranges.lock(extent, true);
     let wish = Wish { foresight: Some(foresight), ..Wish::new(Intent::Write, extent) };
-    let operation = operation::begin(client, file, &mut turn, &wish)?;
+    let before = |beside: bool| beside.then(|| before(extent));
+    let (operation, _kept) = operation::begin_after(client, file, &mut turn, &wish, before)?;
     copy_in(client, file, operation, &reservation, buffers, extent)
 }
 
 /// Writes all buffers at the end of the file; returns the new end.
-pub(crate) fn append(
+pub(crate) fn append<G>(
     client: &ClientInner,
     file: &FileShared,
     buffers: &[IoSlice<'_>],
+    before: impl FnOnce(Extent) -> G,
 ) -> Result<u64, FsError> {
     let length = total(buffers)?;
     if length == 0 {
@@ -48,7 +50,7 @@ pub(crate) fn append(
     let reservation = client.reserve(file.stub.layout, length as u64)?;
     let mut turn = file.ranges.lock(Extent::WHOLE, true);
     let wish = Wish::new(Intent::ReadThenWrite, Extent::WHOLE);
-    let operation = operation::begin(client, file, &mut turn, &wish)?;
+    let operation = operation::lock(client, file, &wish)?;
     // Nobody else can write now: the size stays what it is until we have written.
     let size = match file.attributes(client) {
         Ok(attributes) => attributes.size,
@@ -59,6 +61,8 @@ pub(crate) fn append(
     };
     match range(size, length as u64) {
         Ok(Some(extent)) => {
+            let _kept = turn.is_beside_holds().then(|| before(extent));
+            turn.run();
             let written = copy_in(client, file, operation, &reservation, buffers, extent)?;
             Ok(extent.start() + written as u64)
         }

@@ -69,15 +69,16 @@ impl Mount {
         let (ahead, bytes) = (&inode.pages.ahead, from.len() as u64);
         inode.pages.cuts.wait();
         let appends = flags & libc::O_APPEND != 0;
+        let clear = |extent: Extent| self.clear(inode, extent);
         let written = match if appends { Place::End } else { ahead.place(asked.offset) } {
             // The kernel's idea of the end may be old.
-            Place::End => file.append(&[IoSlice::new(from)]).map(|end| {
+            Place::End => file.append_after(&[IoSlice::new(from)], clear).map(|end| {
                 ahead.appended(asked.offset, bytes, end);
                 from.len()
             }),
             Place::At(offset) => {
                 self.note_write(inode, thread, offset.saturating_add(bytes));
-                file.write_at(from, offset)
+                file.write_at_after(from, offset, clear)
             }
         };
         ahead.answers();
@@ -144,7 +145,8 @@ impl Mount {
         match &handle.content {
             Content::Data { file, written } => {
                 written.store(true, Ordering::Relaxed);
-                allocate_data(file, asked, mode).map_err(|e| failed(&e))
+                let clear = |extent: Extent| self.clear(&handle.inode, extent);
+                allocate_data(file, asked, mode, clear).map_err(|e| failed(&e))
             }
             Content::Plain(fd) => {
                 sys::allocate(fd.as_fd(), mode, position(asked.offset)?, position(asked.length)?)
@@ -216,12 +218,17 @@ fn read_plain(fd: std::os::fd::BorrowedFd<'_>, to: &mut [u8], offset: i64) -> Re
 }
 
 /// Grows a file, or makes a hole in it, or zeros, which are the same here: no space is set aside.
-fn allocate_data(file: &File, asked: &FallocateIn, mode: i32) -> Result<(), FsError> {
+fn allocate_data<G>(
+    file: &File,
+    asked: &FallocateIn,
+    mode: i32,
+    clear: impl FnOnce(Extent) -> G,
+) -> Result<(), FsError> {
     const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     const ZERO_KEEP: i32 = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
     let (offset, length) = (asked.offset, asked.length);
     let hole = || match Extent::with_length(offset, length) {
-        Some(extent) => file.punch(extent),
+        Some(extent) => file.punch_after(extent, clear),
         None => Ok(()),
     };
     match mode {

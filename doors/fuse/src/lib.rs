@@ -33,6 +33,7 @@ mod sys;
 mod uring;
 mod uring_entry;
 mod uring_support;
+mod window;
 
 pub use kernel::{Detach, is_dead_mount, unmount};
 pub use mounted::{MountError, Mounted, mount};

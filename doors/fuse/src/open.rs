@@ -11,6 +11,7 @@ use crate::mount::{Mount, failed};
 use crate::names::is_ordinary;
 use crate::sys;
 use ccpfs_client::{Access, OpenOptions};
+use ccpfs_types::Extent;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -69,7 +70,8 @@ impl Mount {
             Ok(file) => {
                 let truncated = writable && has(flags, libc::O_TRUNC);
                 if truncated {
-                    file.truncate(0).map_err(|e| failed(&e))?;
+                    let clear = |extent: Extent| self.clear(inode, extent);
+                    file.truncate_after(0, clear).map_err(|e| failed(&e))?;
                 }
                 Content::Data { file, written: AtomicBool::new(truncated) }
             }

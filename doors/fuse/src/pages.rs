@@ -1,9 +1,10 @@
-//! The kernel's pages of a file: a hold of the client keeps each window of them true, and when the hold is wanted the pages go first.
+//! The kernel's pages of a file: a hold of the client keeps each window of them true, and when the hold is wanted the pages go first; so
+//! do those of bytes that a call changes.
 //!
 //! *Invariants*: the kernel has pages of a window only while there is a hold on it, for writing if any handle may write. A request
 //! that has the kernel's locks on pages waits for no hold but that of its own window, and then only if the window has none. So pages can
-//! always be dropped: a read of the window that comes meanwhile is answered under the hold that is about to go, and what it
-//! brought is dropped once more.
+//! always be dropped (`window.rs`). A call that changes bytes has its locks, so while it waits for pages to go, whatever writes them
+//! back must need no lock: it goes beneath the hold, as all writes of pages do.
 
 use crate::abi::{FileLock, LkIn};
 use crate::ahead::Ahead;
@@ -12,10 +13,11 @@ use crate::exchange::Errno;
 use crate::handles::Handle;
 use crate::inodes::Inode;
 use crate::mount::{Mount, failed};
+use crate::window::{ChangeId, Pass, Why};
 use ccpfs_client::{Hold, HoldId, HoldMode};
 use ccpfs_types::Extent;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// Bytes of a window. A single page, however large, lies in one.
 const WINDOW_BYTES: u64 = 1 << 20;
@@ -26,7 +28,7 @@ const WINDOWS_MAX: usize = 4096;
 /// What is known of the kernel's pages of one file.
 #[derive(Default)]
 pub(crate) struct Pages {
-    windows: Mutex<BTreeMap<u64, Arc<Window>>>,
+    windows: Mutex<Windows>,
     handles: Mutex<Vec<Weak<Handle>>>,
     /// The size that the kernel believes.
     pub(crate) ahead: Ahead,
@@ -34,38 +36,21 @@ pub(crate) struct Pages {
     pub(crate) cuts: Cuts,
 }
 
-/// The pages of one aligned piece of a file.
-struct Window {
+type Window = crate::window::Window<Hold>;
+
+#[derive(Default)]
+struct Windows {
+    known: BTreeMap<u64, Arc<Window>>,
+    /// Calls that change bytes just now, also in windows that are not known yet.
+    changes: Vec<(ChangeId, Extent)>,
+    last_change: u64,
+}
+
+/// Bytes of a file of which there are no pages, because a call changes them, until this is dropped.
+pub(crate) struct Cleared<'a> {
+    pages: &'a Pages,
+    id: ChangeId,
     extent: Extent,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-enum State {
-    /// There are no pages.
-    Empty,
-    /// A thread waits for the hold.
-    Taking,
-    /// There may be pages.
-    Held(Arc<Hold>),
-    /// The pages are being dropped.
-    Dropping(Dropping),
-}
-
-struct Dropping {
-    hold: Arc<Hold>,
-    /// The window has been dropped as a whole: a read waits for the next hold, unless it meets one of the `late`.
-    dropped: bool,
-    /// Ranges that reads brought since the drop began, to be dropped by themselves; the first may be under way.
-    late: Vec<Extent>,
-}
-
-/// What a request may do to a window.
-enum Pass {
-    /// Go on under this hold.
-    Under(Arc<Hold>),
-    /// There is none: the caller must take it.
-    Take,
 }
 
 /// What makes a window's pages go away.
@@ -78,119 +63,92 @@ pub(crate) enum Drop {
     Crowd,
 }
 
-impl Window {
-    fn index(&self) -> u64 {
-        self.extent.start() / WINDOW_BYTES
+impl Windows {
+    fn within(&self, extent: Extent) -> impl Iterator<Item = (u64, &Arc<Window>)> {
+        let (first, last) = (extent.start() / WINDOW_BYTES, (extent.end() - 1) / WINDOW_BYTES);
+        self.known.range(first..=last).map(|(index, window)| (*index, window))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics under this lock")
-    }
-
-    /// The hold for a request on `part`, waiting while another thread takes it.
-    fn pass(&self, part: Extent) -> Pass {
-        let mut state = self.lock();
-        loop {
-            if let Some(hold) = state.admit(part) {
-                return Pass::Under(hold);
-            }
-            if matches!(*state, State::Empty) {
-                *state = State::Taking;
-                return Pass::Take;
-            }
-            state = self.changed.wait(state).expect("no code panics under this lock");
-        }
-    }
-
-    fn set(&self, to: State) {
-        let before = std::mem::replace(&mut *self.lock(), to);
-        self.changed.notify_all();
-        // Outside of the lock: the hold may go with it.
-        drop(before);
-    }
-}
-
-impl State {
-    /// The hold under which a request on `part` may go on at once.
-    fn admit(&mut self, part: Extent) -> Option<Arc<Hold>> {
-        match self {
-            State::Held(hold) => Some(Arc::clone(hold)),
-            State::Dropping(dropping) => {
-                let meets = dropping.late.iter().any(|late| late.intersection(part).is_some());
-                if dropping.dropped && !meets {
-                    return None;
-                }
-                dropping.late.push(part);
-                Some(Arc::clone(&dropping.hold))
-            }
-            State::Empty | State::Taking => None,
+    fn forget(&mut self, index: u64) {
+        // Whoever has a window got it under our lock.
+        let unused = |window: &Arc<Window>| Arc::strong_count(window) == 1 && window.is_unused();
+        if self.known.get(&index).is_some_and(unused) {
+            self.known.remove(&index);
         }
     }
 }
 
 impl Pages {
+    fn windows(&self) -> MutexGuard<'_, Windows> {
+        self.windows.lock().expect("no code panics under this lock")
+    }
+
     fn window(&self, index: u64) -> Arc<Window> {
-        let mut windows = self.windows.lock().expect("no code panics under this lock");
+        let Windows { known, changes, .. } = &mut *self.windows();
         let new = || {
             let extent = Extent::with_length(index * WINDOW_BYTES, WINDOW_BYTES).expect("not empty");
-            Arc::new(Window { extent, state: Mutex::new(State::Empty), changed: Condvar::new() })
+            let window = Window::new(extent);
+            for (id, extent) in &*changes {
+                window.begin_change(*id, *extent);
+            }
+            Arc::new(window)
         };
-        Arc::clone(windows.entry(index).or_insert_with(new))
+        Arc::clone(known.entry(index).or_insert_with(new))
     }
 
     /// The window of this number, if there is one.
     fn known(&self, index: u64) -> Option<Arc<Window>> {
-        self.windows.lock().expect("no code panics under this lock").get(&index).cloned()
+        self.windows().known.get(&index).cloned()
     }
 
     /// Forgets a window that has no pages and that nobody is about to use.
     fn forget(&self, index: u64) {
-        let mut windows = self.windows.lock().expect("no code panics under this lock");
-        // Whoever has a window got it under this lock.
-        let unused =
-            |window: &Arc<Window>| Arc::strong_count(window) == 1 && matches!(*window.lock(), State::Empty);
-        if windows.get(&index).is_some_and(unused) {
-            windows.remove(&index);
-        }
+        self.windows().forget(index);
     }
 
     /// A window that has to make room when there are too many besides the one of this number: the next one behind it that has pages,
     /// in a circle, which is the one that was used longest ago when a file is gone through.
     fn surplus(&self, index: u64) -> Option<(u64, HoldId)> {
-        let windows = self.windows.lock().expect("no code panics under this lock");
-        if windows.len() <= WINDOWS_MAX {
+        let Windows { known, .. } = &*self.windows();
+        if known.len() <= WINDOWS_MAX {
             return None;
         }
-        let held = |(index, window): (&u64, &Arc<Window>)| match &*window.lock() {
-            State::Held(hold) => Some((*index, hold.id())),
-            State::Empty | State::Taking | State::Dropping(_) => None,
-        };
-        windows.range(index + 1..).chain(windows.range(..index)).find_map(held)
+        let held = |(index, window): (&u64, &Arc<Window>)| window.kept().map(|hold| (*index, hold.id()));
+        known.range(index + 1..).chain(known.range(..index)).find_map(held)
     }
 
     fn all(&self) -> Vec<(u64, Arc<Window>)> {
-        let windows = self.windows.lock().expect("no code panics under this lock");
-        windows.iter().map(|(index, window)| (*index, Arc::clone(window))).collect()
+        self.windows().known.iter().map(|(index, window)| (*index, Arc::clone(window))).collect()
     }
 
     /// Whether there may be pages.
     pub(crate) fn any(&self) -> bool {
-        !self.windows.lock().expect("no code panics under this lock").is_empty()
+        !self.windows().known.is_empty()
     }
 
     /// Whether any pages are on their way out.
     pub(crate) fn is_dropping(&self) -> bool {
-        self.all().iter().any(|(_, window)| matches!(*window.lock(), State::Dropping(_)))
+        self.all().iter().any(|(_, window)| window.is_dropping())
     }
 
     /// Windows that may have pages with data which only the kernel knows, in rising order.
     pub(crate) fn written_windows(&self) -> Vec<Extent> {
-        let may_be_written = |window: &Window| match &*window.lock() {
-            State::Held(hold) => hold.mode() == HoldMode::Write,
-            State::Dropping(dropping) => dropping.hold.mode() == HoldMode::Write,
-            State::Empty | State::Taking => false,
-        };
+        let may_be_written =
+            |window: &Window| window.hold().is_some_and(|hold| hold.mode() == HoldMode::Write);
         self.all().iter().filter(|(_, window)| may_be_written(window)).map(|(_, w)| w.extent).collect()
+    }
+
+    /// A call is about to change bytes: its number, and the windows that may have pages of them, with which bytes, in rising order.
+    fn begin_change(&self, extent: Extent) -> (Cleared<'_>, Vec<(Arc<Window>, Extent)>) {
+        let mut windows = self.windows();
+        windows.last_change += 1;
+        let id = ChangeId(windows.last_change);
+        windows.changes.push((id, extent));
+        let swept = |(_, window): (u64, &Arc<Window>)| {
+            window.begin_change(id, extent).map(|part| (Arc::clone(window), part))
+        };
+        let swept = windows.within(extent).filter_map(swept).collect();
+        (Cleared { pages: self, id, extent }, swept)
     }
 
     /// A handle that may write, if there is one.
@@ -224,6 +182,19 @@ impl Pages {
     }
 }
 
+impl std::ops::Drop for Cleared<'_> {
+    fn drop(&mut self) {
+        let mut windows = self.pages.windows();
+        windows.changes.retain(|(id, _)| *id != self.id);
+        let changed: Vec<u64> = windows.within(self.extent).map(|(index, _)| index).collect();
+        for index in changed {
+            windows.known[&index].end_change(self.id);
+            // The hold may have gone meanwhile.
+            windows.forget(index);
+        }
+    }
+}
+
 /// The windows that a range touches, with the part of the range in each.
 fn parts(offset: u64, bytes: usize) -> impl Iterator<Item = (u64, Extent)> {
     let whole = Extent::with_length(offset, bytes as u64);
@@ -240,17 +211,9 @@ impl Mount {
     /// After the first handle that may write is there: pages under holds for reading go, so that none of them is written.
     pub(crate) fn before_writes(&self, inode: &Inode) {
         for (_, window) in inode.pages.all() {
-            let hold = {
-                let mut state = window.lock();
-                while matches!(*state, State::Taking) {
-                    state = window.changed.wait(state).expect("no code panics under this lock");
-                }
-                match &*state {
-                    State::Held(hold) if hold.mode() == HoldMode::Read => hold.id(),
-                    State::Held(_) | State::Empty | State::Taking | State::Dropping(_) => continue,
-                }
-            };
-            self.drop_window(inode, &window, Some(hold));
+            if let Some(hold) = window.settled().filter(|hold| hold.mode() == HoldMode::Read) {
+                self.drop_window(inode, &window, Some(hold.id()));
+            }
         }
     }
 
@@ -265,7 +228,7 @@ impl Mount {
             let held = if crosses {
                 // Waiting with pages of another window would keep that one from being dropped. It is a read ahead of somebody's
                 // needs: the kernel asks again for the very page that is needed.
-                window.lock().admit(part).ok_or(libc::EIO)
+                window.pass_now(part).ok_or(libc::EIO)
             } else {
                 self.hold_for(handle, &window, part)
             };
@@ -305,11 +268,7 @@ impl Mount {
         let all = from.len();
         let from = &from[..self.cut_at_end(handle, offset, all)?];
         for (index, part) in parts(offset, from.len()) {
-            let hold = handle.inode.pages.known(index).and_then(|window| match &*window.lock() {
-                State::Held(hold) => Some(Arc::clone(hold)),
-                State::Dropping(dropping) => Some(Arc::clone(&dropping.hold)),
-                State::Empty | State::Taking => None,
-            });
+            let hold = handle.inode.pages.known(index).and_then(|window| window.hold());
             let length = usize::try_from(part.length()).expect("within the buffer");
             let data = &from[written..written + length];
             let Some(hold) = hold.filter(|hold| hold.mode() == HoldMode::Write) else {
@@ -322,46 +281,38 @@ impl Mount {
     }
 
     fn hold_for(&self, handle: &Handle, window: &Arc<Window>, part: Extent) -> Result<Arc<Hold>, Errno> {
-        match window.pass(part) {
-            Pass::Under(hold) => Ok(hold),
-            Pass::Take => match self.take_hold(handle, window) {
-                Ok(hold) => {
-                    let hold = Arc::new(hold);
-                    window.set(State::Held(Arc::clone(&hold)));
-                    if hold.is_wanted() {
-                        // It was before anybody could find it.
-                        self.queue_drop(&handle.inode, window.index(), hold.id());
-                    }
-                    if let Some((other, hold)) = handle.inode.pages.surplus(window.index()) {
-                        self.queue_drop(&handle.inode, other, hold);
-                    }
-                    Ok(hold)
-                }
-                Err(errno) => {
-                    window.set(State::Empty);
-                    Err(errno)
-                }
-            },
+        loop {
+            match window.pass(part) {
+                Pass::Under(hold) => return Ok(hold),
+                Pass::Take => self.take_for(handle, window)?,
+                Pass::Wait => unreachable!("a pass has waited"),
+            }
         }
+    }
+
+    /// Takes the hold of a window that waits for it.
+    fn take_for(&self, handle: &Handle, window: &Arc<Window>) -> Result<(), Errno> {
+        let hold = self.take_hold(handle, window).map(Arc::new);
+        window.taken(hold.as_ref().ok().cloned());
+        let hold = hold?;
+        let index = window.extent.start() / WINDOW_BYTES;
+        if hold.is_wanted() {
+            // It was before anybody could find it.
+            self.queue_drop(&handle.inode, index, hold.id());
+        }
+        if let Some((other, hold)) = handle.inode.pages.surplus(index) {
+            self.queue_drop(&handle.inode, other, hold);
+        }
+        Ok(())
     }
 
     /// A hold in the place of one whose locks were lost, while its pages are on their way out: they go under the new one. For a request
     /// that has the kernel's lock on one of the pages, so that the window cannot be without pages meanwhile.
     fn renew(&self, handle: &Handle, window: &Arc<Window>, lost: &Hold) -> Result<Arc<Hold>, Errno> {
         let taken = Arc::new(self.take_hold(handle, window)?);
-        let mut before = None;
-        let hold = match &mut *window.lock() {
-            State::Held(hold) | State::Dropping(Dropping { hold, .. }) => {
-                if hold.id() == lost.id() {
-                    before = Some(std::mem::replace(hold, Arc::clone(&taken)));
-                }
-                Arc::clone(hold)
-            }
-            State::Empty | State::Taking => return Err(libc::EIO),
-        };
-        drop(before);
+        let hold = window.replace(taken, |hold| hold.id() == lost.id()).ok_or(libc::EIO)?;
         // What was read under the lost one goes now; nobody looks for that one any more.
-        self.queue_drop(&handle.inode, window.index(), hold.id());
+        self.queue_drop(&handle.inode, window.extent.start() / WINDOW_BYTES, hold.id());
         Ok(hold)
     }
 
@@ -369,7 +320,7 @@ impl Mount {
         let writer = handle.inode.pages.writer();
         let mode = if writer.is_some() { HoldMode::Write } else { HoldMode::Read };
         let file = writer.as_deref().unwrap_or(handle).file()?;
-        let (inode, index) = (Arc::downgrade(&handle.inode), window.index());
+        let (inode, index) = (Arc::downgrade(&handle.inode), window.extent.start() / WINDOW_BYTES);
         let queue = self.drops.clone();
         let on_revoke = move |hold: HoldId| {
             queue.push(Drop::Revoked { inode: Weak::clone(&inode), window: index, hold });
@@ -415,37 +366,28 @@ impl Mount {
 
     /// Drops the pages of a window and releases its hold, if it is this one; any, if none is named.
     fn drop_window(&self, inode: &Inode, window: &Window, only: Option<HoldId>) {
-        {
-            let mut state = window.lock();
-            let hold = match &*state {
-                State::Held(hold) if only.is_none_or(|only| only == hold.id()) => Arc::clone(hold),
-                State::Held(_) | State::Empty | State::Taking | State::Dropping(_) => return,
-            };
-            *state = State::Dropping(Dropping { hold, dropped: false, late: Vec::new() });
-            window.changed.notify_all();
+        if window.begin_drop(|hold| only.is_none_or(|only| only == hold.id())) {
+            self.sweep(inode, window, (Why::Hold, window.extent));
         }
-        self.tell_kernel(inode, window.extent);
-        let mut dropped = None;
-        loop {
-            let late = {
-                let mut state = window.lock();
-                let State::Dropping(dropping) = &mut *state else {
-                    unreachable!("only the thread that drops a window ends that")
-                };
-                dropping.dropped = true;
-                if let Some(done) = dropped.take() {
-                    let at = dropping.late.iter().position(|late| *late == done);
-                    dropping.late.remove(at.expect("only this thread takes them out"));
-                }
-                match dropping.late.first() {
-                    Some(late) => *late,
-                    None => break,
-                }
-            };
-            self.tell_kernel(inode, late);
-            dropped = Some(late);
+    }
+
+    /// For a call that has its locks and is about to change `extent`: drops the kernel's pages of it, writing back what was stored in
+    /// them before, and keeps new ones away until what this gives is dropped. Else a page could be read with the old bytes, stored into,
+    /// and written back over the new ones.
+    pub(crate) fn clear<'a>(&self, inode: &'a Inode, extent: Extent) -> Cleared<'a> {
+        let (cleared, windows) = inode.pages.begin_change(extent);
+        for (window, part) in windows {
+            self.sweep(inode, &window, (Why::Change(cleared.id), part));
         }
-        window.set(State::Empty);
+        cleared
+    }
+
+    fn sweep(&self, inode: &Inode, window: &Window, (why, extent): (Why, Extent)) {
+        let mut next = Some(extent);
+        while let Some(extent) = next {
+            self.tell_kernel(inode, extent);
+            next = window.next(why, extent);
+        }
     }
 
     fn tell_kernel(&self, inode: &Inode, extent: Extent) {
@@ -511,25 +453,25 @@ mod tests {
         let window = pages.window(7);
         pages.forget(7);
         assert!(pages.known(7).is_some(), "somebody uses it");
-        window.set(State::Taking);
+        assert!(matches!(window.pass(window.extent), Pass::Take));
         drop(window);
         pages.forget(7);
         assert!(pages.any(), "somebody takes it");
-        pages.window(7).set(State::Empty);
+        pages.window(7).taken(None);
         pages.forget(7);
         assert!(!pages.any());
     }
 
     #[test]
-    fn an_empty_window_is_taken_by_one_and_others_wait() {
+    fn a_change_counts_in_windows_that_appear_while_it_lasts() {
         let pages = Pages::default();
-        let window = pages.window(3);
-        let part = Extent::new(3 << 20, (3 << 20) + 4096).unwrap();
-        assert!(matches!(window.pass(part), Pass::Take));
-        assert!(matches!(*window.lock(), State::Taking));
-        let other = Arc::clone(&window);
-        let waiter = std::thread::spawn(move || matches!(other.pass(part), Pass::Take));
-        window.set(State::Empty);
-        assert!(waiter.join().unwrap(), "whoever waited takes it after a failure");
+        let extent = Extent::new(WINDOW_BYTES - 10, 3 * WINDOW_BYTES).unwrap();
+        let (cleared, swept) = pages.begin_change(extent);
+        assert!(swept.is_empty(), "no window, no pages");
+        drop((pages.window(0), pages.window(3)));
+        assert!(!pages.window(0).is_unused() && pages.window(3).is_unused());
+        drop(cleared);
+        assert!(pages.known(0).is_none(), "forgotten, because it has no pages");
+        assert!(pages.known(3).is_some(), "it is somebody else's");
     }
 }
