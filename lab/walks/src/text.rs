@@ -29,7 +29,7 @@ pub(crate) fn extent(extent: Extent) -> String {
     format!("{}..{}", size(extent.start()), size(extent.end()))
 }
 
-/// An extent as above; of others their extents or sections: `0+4K each 16K x 4`.
+/// An extent as above; of others their extents or sections: `0+4K each 16K x 4`; those of a file with the stripe: `0+5K each 20K x .. on 1 of 4 x 1M`.
 pub(crate) fn region(region: &Region) -> String {
     let section = |section: Section| {
         let levels = section.levels().iter().map(|level| match level.count() {
@@ -42,7 +42,13 @@ pub(crate) fn region(region: &Region) -> String {
             None => format!("{}+{}{levels}", size(section.offset()), size(section.length())),
         }
     };
-    region.sections().map(section).collect::<Vec<_>>().join(" | ")
+    let sections = region.sections().map(section).collect::<Vec<_>>().join(" | ");
+    match region.stripe() {
+        Some((layout, stripe)) => {
+            format!("{sections} on {stripe} of {} x {}", layout.stripe_count(), size(layout.stripe_bytes()))
+        }
+        None => sections,
+    }
 }
 
 /// What is said about a request beside mode and range: mostly nothing.

@@ -145,3 +145,76 @@ fn around(stride: u64, place: Place) -> [Option<Extent>; 3] {
         Some(_) | None => [Some(Extent::WHOLE), None, None],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use alloc::vec::Vec;
+    use ccpfs_region::UNBOUNDED;
+
+    /// Below `end`, always the same ones.
+    fn next(state: &mut u64, end: u64) -> u64 {
+        *state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        (*state >> 33) % end
+    }
+
+    /// A region of any form, of which sections of the file are of two layouts.
+    fn region(state: &mut u64) -> Option<Region> {
+        let strides = [3000, 6000, 4099, 12_288];
+        let stride = strides[usize::try_from(next(state, 4)).unwrap()];
+        let count = if next(state, 2) == 0 { UNBOUNDED } else { 2 + next(state, 40) };
+        let section = Section::new(next(state, 20_000), 1 + next(state, 900), &[(stride, count)]).unwrap();
+        let extent =
+            |state: &mut u64| Extent::with_length(next(state, 60_000), 1 + next(state, 3000)).unwrap();
+        match next(state, 6) {
+            0 => Some(extent(state).into()),
+            1 => Region::from_extents(vec![extent(state), extent(state), extent(state)]),
+            2 => Some(section.into()),
+            3 => Region::of_stripe(vec![section], &Layout::new(4, 4096).unwrap(), 1).unwrap(),
+            4 => Region::of_stripe(vec![section], &Layout::new(3, 8192).unwrap(), 2).unwrap(),
+            _ => {
+                let part = Region::of_stripe(vec![section], &Layout::new(4, 4096).unwrap(), 1).unwrap()?;
+                part.in_extent(extent(state))
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_shares_a_byte_is_near_and_the_next_that_begins_is_found_whatever_the_forms() {
+        let mut state = 7;
+        for _ in 0..60 {
+            let mut regions: Vec<Region> = (0..40).filter_map(|_| region(&mut state)).collect();
+            let mut index = RegionIndex::new();
+            for (key, region) in (0_u64..).zip(&regions) {
+                index.insert(region, key);
+            }
+            let gone = regions.split_off(regions.len() / 2);
+            for (key, region) in (regions.len() as u64..).zip(&gone) {
+                index.remove(region, key);
+            }
+            assert_eq!(
+                regions.iter().filter(|region| region.stripe().is_some()).count() == 0,
+                index.combs.keys().all(|(space, _)| space.is_none())
+            );
+            for _ in 0..40 {
+                let Some(asked) = region(&mut state) else { continue };
+                let near: Vec<u64> = index.near(&asked).collect();
+                for (key, region) in (0_u64..).zip(&regions) {
+                    assert!(!region.may_overlap(&asked) || near.contains(&key), "{region} and {asked}");
+                }
+                let from = next(&mut state, 50_000);
+                let to = from + 1 + next(&mut state, 20_000);
+                // Those that are kept by their bounds, and begin before, are found by what is near.
+                let begins = |key: u64| {
+                    let region = &regions[usize::try_from(key).unwrap()];
+                    let in_comb = only_section(region).as_ref().and_then(comb).is_some();
+                    let start = region.piece_from(from)?.start();
+                    (start > from && (in_comb || region.bounds().start() > from)).then_some(start)
+                };
+                let expected = (0..regions.len() as u64).filter_map(begins).filter(|start| *start < to).min();
+                assert_eq!(index.first_start(from, to, begins), expected, "from {from} to {to}");
+            }
+        }
+    }
+}
