@@ -116,7 +116,7 @@ int parts_call(struct file *file, int is_write, int is_atomic, const struct ccpf
         answer = is_atomic ? ccpfs->read_atomic(file->handle, parts, count) : ccpfs->read_parts(file->handle, parts, count);
     tally->device += now() - begun;
     if (answer < 0)
-        return class_of(errno);
+        return class_of_library();
     int64_t left = answer;
     for (size_t i = 0; i < count && left > 0; i++) {
         int64_t part = (int64_t)parts[i].length < left ? (int64_t)parts[i].length : left;

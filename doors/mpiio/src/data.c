@@ -38,28 +38,28 @@ static int check(const struct file *file, const struct call *call)
     MPI_Count size, bytes;
 
     if (call->count < 0)
-        return MPI_ERR_COUNT;
+        return because(MPI_ERR_COUNT, "the count is negative");
     if (call->datatype == MPI_DATATYPE_NULL)
-        return MPI_ERR_TYPE;
+        return because(MPI_ERR_TYPE, "the datatype is MPI_DATATYPE_NULL");
     if (call->place == EXPLICIT && call->offset < 0)
-        return MPI_ERR_ARG;
+        return because(MPI_ERR_ARG, "the offset is negative");
     if (call->is_write && (file->amode & MPI_MODE_RDONLY))
-        return MPI_ERR_READ_ONLY;
+        return because(MPI_ERR_READ_ONLY, OPEN_FOR_READING);
     if (!call->is_write && (file->amode & MPI_MODE_WRONLY))
-        return MPI_ERR_ACCESS;
+        return because(MPI_ERR_ACCESS, "the file is open for writing only");
     if (call->place != SHARED && (file->amode & MPI_MODE_SEQUENTIAL))
-        return MPI_ERR_UNSUPPORTED_OPERATION;
+        return because(MPI_ERR_UNSUPPORTED_OPERATION, OPEN_SEQUENTIAL);
     if (call->is_collective && file->split)
-        return MPI_ERR_OTHER;
+        return because(MPI_ERR_OTHER, SPLIT_UNDER_WAY);
     PMPI_Type_size_x(call->datatype, &size);
     if (__builtin_mul_overflow(size, call->count, &bytes))
-        return MPI_ERR_COUNT;
+        return because(MPI_ERR_COUNT, "farther than counts reach");
     if (file->etype_bytes > 0 && bytes % file->etype_bytes != 0)
-        return MPI_ERR_IO;
+        return because(MPI_ERR_IO, "the amount is not a multiple of the etype");
     if (bytes > 0 && file->tile.bytes == 0)
-        return MPI_ERR_IO;
+        return because(MPI_ERR_IO, "the view has no bytes");
     if (file->representation == EXTERNAL32 && !is_external32_sized(call->datatype))
-        return MPI_ERR_CONVERSION;
+        return because(MPI_ERR_CONVERSION, "a type has another size in external32");
     return MPI_SUCCESS;
 }
 
@@ -247,7 +247,7 @@ static int begin_split(struct file *file, const struct call *call)
     int code;
 
     if (file->split)
-        return fail(file, MPI_ERR_OTHER, call->name);
+        return fail(file, because(MPI_ERR_OTHER, SPLIT_UNDER_WAY), call->name);
     code = perform(file, call, &file->split_bytes);
     if (code == MPI_SUCCESS)
         file->split = call->name;
@@ -259,7 +259,7 @@ static int end_split(struct file *file, const char *begun_by, const char *name, 
     /* The name of the call that began it starts with that of the call that ends it, and "_begin" follows. */
     size_t length = strlen(begun_by);
     if (!file->split || strncmp(file->split, begun_by, length) || strncmp(file->split + length, "_begin", 6))
-        return fail(file, MPI_ERR_OTHER, name);
+        return fail(file, because(MPI_ERR_OTHER, "another split collective operation is under way, or none"), name);
     file->split = NULL;
     set_status(status, file->split_bytes);
     return MPI_SUCCESS;
@@ -377,7 +377,7 @@ static int etypes_to_end(struct file *file, MPI_Offset *etypes)
     int64_t bytes = 0;
 
     if (library()->fstat(file->handle, &attributes) < 0)
-        return MPI_ERR_IO;
+        return class_of_library();
     int64_t inside = attributes.st_size - file->displacement;
     if (inside > 0 && tile->bytes > 0 && tile->extent > 0) {
         /* The first byte of the type may lie behind its extent: each piece has its own copies below the end. */
@@ -403,9 +403,9 @@ static int seek_target(struct file *file, MPI_Offset offset, int whence, MPI_Off
     else if (whence == MPI_SEEK_END)
         code = etypes_to_end(file, &origin);
     else if (whence != MPI_SEEK_SET)
-        return MPI_ERR_ARG;
+        return because(MPI_ERR_ARG, "whence is none of MPI_SEEK_SET, MPI_SEEK_CUR and MPI_SEEK_END");
     if (code == MPI_SUCCESS && (__builtin_add_overflow(origin, offset, target) || *target < 0))
-        code = MPI_ERR_ARG;
+        code = because(MPI_ERR_ARG, "the offset leads before the beginning, or too far");
     return code;
 }
 
@@ -418,7 +418,7 @@ EXPORTED int MPI_File_seek(MPI_File fh, MPI_Offset offset, int whence)
     if (!file)
         return NEXT(MPI_File_seek)(fh, offset, whence);
     if (file->amode & MPI_MODE_SEQUENTIAL)
-        return fail(file, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_File_seek");
+        return fail(file, because(MPI_ERR_UNSUPPORTED_OPERATION, OPEN_SEQUENTIAL), "MPI_File_seek");
     pthread_mutex_lock(&file->lock);
     code = seek_target(file, offset, whence, file->position, &target);
     if (code == MPI_SUCCESS)
@@ -434,7 +434,7 @@ EXPORTED int MPI_File_get_position(MPI_File fh, MPI_Offset *offset)
     if (!file)
         return NEXT(MPI_File_get_position)(fh, offset);
     if (file->amode & MPI_MODE_SEQUENTIAL)
-        return fail(file, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_File_get_position");
+        return fail(file, because(MPI_ERR_UNSUPPORTED_OPERATION, OPEN_SEQUENTIAL), "MPI_File_get_position");
     pthread_mutex_lock(&file->lock);
     *offset = file->position;
     pthread_mutex_unlock(&file->lock);
@@ -450,10 +450,10 @@ EXPORTED int MPI_File_seek_shared(MPI_File fh, MPI_Offset offset, int whence)
     if (!file)
         return NEXT(MPI_File_seek_shared)(fh, offset, whence);
     if (file->amode & MPI_MODE_SEQUENTIAL)
-        return fail(file, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_File_seek_shared");
+        return fail(file, because(MPI_ERR_UNSUPPORTED_OPERATION, OPEN_SEQUENTIAL), "MPI_File_seek_shared");
     PMPI_Allreduce(mine, least, 2, MPI_OFFSET, MPI_MIN, file->comm);
     if (least[0] != -least[1])
-        return fail(file, MPI_ERR_ARG, "MPI_File_seek_shared");
+        return fail(file, because(MPI_ERR_ARG, "the offset is not the same for all ranks"), "MPI_File_seek_shared");
     if (file->rank == 0) {
         code = pointer_add(file, 0, &current);
         if (code == MPI_SUCCESS)
@@ -472,7 +472,7 @@ EXPORTED int MPI_File_get_position_shared(MPI_File fh, MPI_Offset *offset)
     if (!file)
         return NEXT(MPI_File_get_position_shared)(fh, offset);
     if (file->amode & MPI_MODE_SEQUENTIAL)
-        return fail(file, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_File_get_position_shared");
+        return fail(file, because(MPI_ERR_UNSUPPORTED_OPERATION, OPEN_SEQUENTIAL), "MPI_File_get_position_shared");
     return fail(file, pointer_add(file, 0, offset), "MPI_File_get_position_shared");
 }
 

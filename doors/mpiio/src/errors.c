@@ -4,6 +4,7 @@
  * MPI keeps the function behind an error handler to itself, so the layer remembers it when the handler is made, and keeps handlers
  * that our files use from being freed.
  */
+#define _GNU_SOURCE
 #include "layer.h"
 
 #include <errno.h>
@@ -28,7 +29,21 @@ static int count;
 static MPI_Errhandler inherited;
 static int has_inherited;
 
-int class_of(int error)
+/* What this thread's last failure was, in words, and what is known of one that has not been told yet. */
+static __thread struct {
+    int code;
+    const char *function;
+    char words[160];
+} told, known;
+
+int because(int code, const char *words)
+{
+    known.code = code;
+    snprintf(known.words, sizeof known.words, "%s", words);
+    return code;
+}
+
+static int class_of_number(int error)
 {
     switch (error) {
     case 0:
@@ -62,6 +77,18 @@ int class_of(int error)
     default:
         return MPI_ERR_IO;
     }
+}
+
+int class_of(int error)
+{
+    char words[sizeof known.words] = "";
+    return because(class_of_number(error), strerror_r(error, words, sizeof words));
+}
+
+int class_of_library(void)
+{
+    int class = class_of_number(errno);
+    return because(class, library()->error_message());
 }
 
 /* With `lock`. NULL if there is none. */
@@ -132,15 +159,15 @@ void errhandler_drop(struct file *file)
     forget(file->errhandler);
 }
 
-/* Called for a file that is open, or (NULL) for what happens without one. */
-int fail(struct file *file, int code, const char *function)
+/* Calls the error handler of a file that is open, or (NULL) of what happens without one. */
+static void call_handler(struct file *file, int code, const char *function)
 {
     MPI_Errhandler errhandler = file ? file->errhandler : has_inherited ? inherited : MPI_ERRORS_RETURN;
     MPI_File_errhandler_function *call = NULL;
     MPI_File handle = file ? handle_of(file) : MPI_FILE_NULL;
 
-    if (code == MPI_SUCCESS || errhandler == MPI_ERRORS_RETURN)
-        return code;
+    if (errhandler == MPI_ERRORS_RETURN)
+        return;
     pthread_mutex_lock(&lock);
     struct remembered *found = remembered(errhandler);
     if (found)
@@ -155,7 +182,34 @@ int fail(struct file *file, int code, const char *function)
         fprintf(stderr, "ccpfs-mpiio: %s: %s: %s\n", function, file ? file->path : "a file", words);
         PMPI_Abort(file ? file->comm : MPI_COMM_WORLD, code);
     }
+}
+
+int fail(struct file *file, int code, const char *function)
+{
+    if (code != MPI_SUCCESS) {
+        /* Another rank's failure has no words here. */
+        told = known;
+        if (known.code != code)
+            told.words[0] = 0;
+        told.code = code;
+        told.function = function;
+        call_handler(file, code, function);
+    }
+    known.code = MPI_SUCCESS;
     return code;
+}
+
+/* Codes are classes, so that programs that compare them directly work. What the last failure of this thread was about is added to its class. */
+EXPORTED int MPI_Error_string(int code, char *string, int *length)
+{
+    int answer = NEXT(MPI_Error_string)(code, string, length);
+
+    if (answer == MPI_SUCCESS && code == told.code && told.words[0] && *length < MPI_MAX_ERROR_STRING) {
+        size_t room = (size_t)(MPI_MAX_ERROR_STRING - *length);
+        int more = snprintf(string + *length, room, " (%s: %s)", told.function, told.words);
+        *length += more < (int)room ? more : (int)room - 1;
+    }
+    return answer;
 }
 
 EXPORTED int MPI_File_create_errhandler(MPI_File_errhandler_function *function, MPI_Errhandler *errhandler)
@@ -244,10 +298,11 @@ EXPORTED int MPI_File_call_errhandler(MPI_File handle, int code)
 
     if (!file)
         return NEXT(MPI_File_call_errhandler)(handle, code);
-    fail(file, code, "MPI_File_call_errhandler");
+    call_handler(file, code, "MPI_File_call_errhandler");
     return MPI_SUCCESS;
 }
 
+ALSO_PROFILING(MPI_Error_string)
 ALSO_PROFILING(MPI_File_create_errhandler)
 ALSO_PROFILING(MPI_Errhandler_free)
 ALSO_PROFILING(MPI_File_set_errhandler)

@@ -41,11 +41,11 @@ static int amode_class(int amode)
     int access = amode & (MPI_MODE_RDONLY | MPI_MODE_RDWR | MPI_MODE_WRONLY);
 
     if (access != MPI_MODE_RDONLY && access != MPI_MODE_RDWR && access != MPI_MODE_WRONLY)
-        return MPI_ERR_AMODE;
+        return because(MPI_ERR_AMODE, "one of MPI_MODE_RDONLY, MPI_MODE_RDWR and MPI_MODE_WRONLY is needed");
     if (access == MPI_MODE_RDONLY && (amode & (MPI_MODE_CREATE | MPI_MODE_EXCL)))
-        return MPI_ERR_AMODE;
+        return because(MPI_ERR_AMODE, "a file that is only read cannot be created");
     if (access == MPI_MODE_RDWR && (amode & MPI_MODE_SEQUENTIAL))
-        return MPI_ERR_AMODE;
+        return because(MPI_ERR_AMODE, "sequential mode is for reading or writing, not for both");
     return MPI_SUCCESS;
 }
 
@@ -87,18 +87,18 @@ static void open_first(struct file *file, struct opening *opening)
         file->handle = ccpfs->open_striped(file->path, flags, permissions, count, bytes);
         /* A layout that cannot be is a hint that is ignored. */
         if (file->handle < 0 && errno != EINVAL)
-            opening->code = class_of(errno);
+            opening->code = class_of_library();
     }
     if (file->handle < 0 && opening->code == MPI_SUCCESS) {
         file->handle = ccpfs->open(file->path, flags, permissions);
         if (file->handle < 0)
-            opening->code = class_of(errno);
+            opening->code = class_of_library();
     }
     if (opening->code == MPI_SUCCESS && ccpfs->layout(file->handle, &stripe_count, &stripe_bytes) < 0)
-        opening->code = class_of(errno);
+        opening->code = class_of_library();
     struct stat attributes = {0};
     if (opening->code == MPI_SUCCESS && (file->amode & MPI_MODE_APPEND) && ccpfs->fstat(file->handle, &attributes) < 0)
-        opening->code = class_of(errno);
+        opening->code = class_of_library();
     opening->end = attributes.st_size;
     hints->stripe_count = stripe_count;
     hints->stripe_bytes = (int64_t)stripe_bytes;
@@ -191,7 +191,7 @@ static int open_all(struct file *file, MPI_Info info)
     if (file->rank != 0) {
         file->handle = ccpfs->open(file->path, flags_of(file->amode, 0), 0666);
         if (file->handle < 0)
-            code = class_of(errno);
+            code = class_of_library();
     }
     file->pointer_path = strdup(opening.pointer_path);
     if (!file->pointer_path && code == MPI_SUCCESS)
@@ -257,8 +257,11 @@ EXPORTED int MPI_File_open(MPI_Comm comm, const char *name, int amode, MPI_Info 
         fprintf(stderr, "ccpfs-mpiio: %s is not on ccPFS%s\n", path, least[1] ? " for all ranks" : "");
         return fail(NULL, MPI_ERR_BAD_FILE, "MPI_File_open");
     }
-    if (amode_class(amode) != MPI_SUCCESS || least[2] != -least[3])
-        return fail(NULL, amode_class(amode) != MPI_SUCCESS ? amode_class(amode) : MPI_ERR_NOT_SAME, "MPI_File_open");
+    code = amode_class(amode);
+    if (code == MPI_SUCCESS && least[2] != -least[3])
+        code = because(MPI_ERR_NOT_SAME, "the access mode is not the same for all ranks");
+    if (code != MPI_SUCCESS)
+        return fail(NULL, code, "MPI_File_open");
     struct file *file = file_new(comm, path, amode);
     if (!file)
         return fail(NULL, MPI_ERR_NO_MEM, "MPI_File_open");
@@ -285,21 +288,21 @@ EXPORTED int MPI_File_close(MPI_File *handle)
     if (!file)
         return NEXT(MPI_File_close)(handle);
     if (file->split)
-        return fail(file, MPI_ERR_OTHER, "MPI_File_close");
+        return fail(file, because(MPI_ERR_OTHER, SPLIT_UNDER_WAY), "MPI_File_close");
     statistics_report(file);
     /* What could not be written is to be told now, also if the configuration has closing wait for nothing. */
     if (!(file->amode & MPI_MODE_RDONLY) && library()->flush(file->handle) < 0)
-        code = class_of(errno);
+        code = class_of_library();
     int left = group_leave(file);
     code = code == MPI_SUCCESS ? left : code;
     if (library()->close(file->handle) < 0 && code == MPI_SUCCESS)
-        code = class_of(errno);
+        code = class_of_library();
     /* Nobody uses the file, or its shared pointer, any more when all have come here. */
     code = agreed(file, code);
     pointer_close(file);
     if (file->amode & MPI_MODE_DELETE_ON_CLOSE) {
         if (file->rank == 0 && library()->unlink(file->path) < 0)
-            code = class_of(errno);
+            code = class_of_library();
         code = agreed(file, code);
     }
     fail(file, code, "MPI_File_close");
@@ -320,25 +323,25 @@ EXPORTED int MPI_File_delete(const char *name, MPI_Info info)
         return NEXT(MPI_File_delete)((char *)name, info);
     if (is_ours < 0)
         return fail(NULL, MPI_ERR_IO, "MPI_File_delete");
-    return fail(NULL, library()->unlink(path) < 0 ? class_of(errno) : MPI_SUCCESS, "MPI_File_delete");
+    return fail(NULL, library()->unlink(path) < 0 ? class_of_library() : MPI_SUCCESS, "MPI_File_delete");
 }
 
 static int may_write(const struct file *file)
 {
-    return file->amode & MPI_MODE_RDONLY ? MPI_ERR_READ_ONLY : MPI_SUCCESS;
+    return file->amode & MPI_MODE_RDONLY ? because(MPI_ERR_READ_ONLY, OPEN_FOR_READING) : MPI_SUCCESS;
 }
 
 /* Rank 0 does it; everybody returns when it is done. */
 static int resize(struct file *file, MPI_Offset size, int only_grow, const char *function)
 {
-    int code = size < 0 ? MPI_ERR_ARG : may_write(file);
+    int code = size < 0 ? because(MPI_ERR_ARG, "the size is negative") : may_write(file);
     MPI_Offset least[2] = {size, -size}, same[2];
 
     PMPI_Allreduce(least, same, 2, MPI_OFFSET, MPI_MIN, file->comm);
     if (code == MPI_SUCCESS && same[0] != -same[1])
-        code = MPI_ERR_ARG;
+        code = because(MPI_ERR_ARG, "the size is not the same for all ranks");
     if (code == MPI_SUCCESS && file->split)
-        code = MPI_ERR_OTHER;
+        code = because(MPI_ERR_OTHER, SPLIT_UNDER_WAY);
     /*
      * What the ranks have written before is in the file. A cut by one member of a group might, as any two writes of members, win over what others
      * write later: it is made outside of the group.
@@ -352,7 +355,7 @@ static int resize(struct file *file, MPI_Offset size, int only_grow, const char 
     if (file->rank == 0) {
         int done = only_grow ? (size ? library()->allocate(file->handle, 0, size) : 0) : library()->ftruncate(file->handle, size);
         if (done < 0)
-            code = class_of(errno);
+            code = class_of_library();
     }
     PMPI_Bcast(&code, 1, MPI_INT, 0, file->comm);
     if (is_member) {
@@ -382,7 +385,7 @@ EXPORTED int MPI_File_get_size(MPI_File handle, MPI_Offset *size)
     if (!file)
         return NEXT(MPI_File_get_size)(handle, size);
     if (library()->fstat(file->handle, &attributes) < 0)
-        return fail(file, class_of(errno), "MPI_File_get_size");
+        return fail(file, class_of_library(), "MPI_File_get_size");
     *size = attributes.st_size;
     return MPI_SUCCESS;
 }
@@ -442,7 +445,7 @@ EXPORTED int MPI_File_set_atomicity(MPI_File handle, int flag)
         return NEXT(MPI_File_set_atomicity)(handle, flag);
     PMPI_Allreduce(mine, least, 2, MPI_INT, MPI_MIN, file->comm);
     if (least[0] != -least[1])
-        return fail(file, MPI_ERR_NOT_SAME, "MPI_File_set_atomicity");
+        return fail(file, because(MPI_ERR_NOT_SAME, "the flag is not the same for all ranks"), "MPI_File_set_atomicity");
     /* Members of a group have no atomic accesses: in atomic mode there is no group. */
     int code = agreed(file, flag ? group_leave(file) : MPI_SUCCESS);
     file->is_atomic = flag != 0;
@@ -471,7 +474,7 @@ EXPORTED int MPI_File_sync(MPI_File handle)
     /* A file that is only read has nothing to store, which is no error. */
     code = MPI_SUCCESS;
     if (may_write(file) == MPI_SUCCESS && library()->fsync(file->handle) < 0)
-        code = class_of(errno);
+        code = class_of_library();
     /* Members of a group see what the others have written when all have left it. */
     int is_member = file->is_member;
     if (is_member) {

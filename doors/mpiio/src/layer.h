@@ -260,6 +260,13 @@ void file_unregister(struct file *file);
 
 /* The MPI error class of an errno. */
 int class_of(int error);
+/* The same, of what the library has just failed with; its own words are kept. */
+int class_of_library(void);
+/* Keeps what is wrong for MPI_Error_string, which tells it of the next code that `fail` is called with. Returns `code`. */
+int because(int code, const char *words);
+#define SPLIT_UNDER_WAY "a split collective operation is under way"
+#define OPEN_FOR_READING "the file is open for reading only"
+#define OPEN_SEQUENTIAL "the file is open in sequential mode"
 /* Calls the error handler of a file (NULL: of files that are not open) and returns the code. */
 int fail(struct file *file, int code, const char *function);
 void errhandler_inherit(struct file *file);

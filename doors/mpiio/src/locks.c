@@ -40,7 +40,7 @@ int group_join(struct file *file)
         if (errno == EBUSY)
             mine[1] = 1;
         else
-            mine[0] = class_of(errno);
+            mine[0] = class_of_library();
     } else {
         file->is_member = 1;
     }
@@ -58,7 +58,7 @@ int group_leave(struct file *file)
     if (!file->is_member)
         return MPI_SUCCESS;
     file->is_member = 0;
-    return library()->group_unlock(file->handle, file->group) < 0 ? class_of(errno) : MPI_SUCCESS;
+    return library()->group_unlock(file->handle, file->group) < 0 ? class_of_library() : MPI_SUCCESS;
 }
 
 int locks_set_style(struct file *file)
@@ -70,7 +70,7 @@ int locks_set_style(struct file *file)
         return MPI_SUCCESS;
     /* One alone: the other as it is by default. */
     if (library()->lock_style(file->handle, *kind ? kind : "datatype", *protocol ? protocol : "alt-try") < 0)
-        return errno == EINVAL ? MPI_SUCCESS : class_of(errno);
+        return errno == EINVAL ? MPI_SUCCESS : class_of_library();
     return MPI_SUCCESS;
 }
 

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* Data representations that the program has registered. */
 struct registered {
@@ -44,17 +45,17 @@ int view_place(const struct file *file, MPI_Offset etypes, int64_t bytes, int64_
     int64_t last, end, reach = 0;
 
     if (__builtin_mul_overflow(etypes, file->etype_bytes, position) || __builtin_add_overflow(*position, bytes, &last))
-        return MPI_ERR_ARG;
+        return because(MPI_ERR_ARG, "farther than offsets reach");
     if (bytes == 0 || tile->bytes == 0)
         return MPI_SUCCESS;
     for (size_t i = file->is_monotone ? tile->count - 1 : 0; i < tile->count; i++) {
         if (__builtin_add_overflow(tile->pieces[i].offset, tile->pieces[i].length, &end))
-            return MPI_ERR_ARG;
+            return because(MPI_ERR_ARG, "farther than offsets reach");
         reach = reach > end ? reach : end;
     }
     if (__builtin_mul_overflow((last - 1) / tile->bytes, tile->extent, &end) || __builtin_add_overflow(end, reach, &end) ||
         __builtin_add_overflow(end, file->displacement, &end))
-        return MPI_ERR_ARG;
+        return because(MPI_ERR_ARG, "farther than offsets reach");
     return MPI_SUCCESS;
 }
 
@@ -73,10 +74,11 @@ static int read_representation(const char *name, enum representation *representa
 
     *representation = NATIVE;
     if (!name || strlen(name) >= MPI_MAX_DATAREP_STRING)
-        return MPI_ERR_ARG;
-    if (!strcmp(name, "native") || !strcmp(name, "NATIVE") || !strcmp(name, "internal"))
+        return because(MPI_ERR_ARG, "the name of the data representation is too long, or there is none");
+    /* ROMIO takes capitals, too. */
+    if (!strcasecmp(name, "native") || !strcasecmp(name, "internal"))
         return MPI_SUCCESS;
-    if (!strcmp(name, "external32")) {
+    if (!strcasecmp(name, "external32")) {
         *representation = EXTERNAL32;
         return MPI_SUCCESS;
     }
@@ -88,19 +90,43 @@ static int read_representation(const char *name, enum representation *representa
     return code;
 }
 
-/* Whether offsets never go back, in a copy of the type and from one copy to the next; -1: one is negative. */
-static int order_of(const struct flat *tile)
+/* Whether no piece begins before the one before it ends, in a copy of the type and from one copy to the next. */
+static int is_ordered(const struct flat *tile)
 {
     int64_t end = 0;
-    int is_ordered = 1;
 
     for (size_t i = 0; i < tile->count; i++) {
-        if (tile->pieces[i].offset < 0)
-            return -1;
-        is_ordered = is_ordered && tile->pieces[i].offset >= end;
+        if (tile->pieces[i].offset < end)
+            return 0;
         end = tile->pieces[i].offset + tile->pieces[i].length;
     }
-    return tile->count == 0 || (is_ordered && tile->extent + tile->pieces[0].offset >= end);
+    return tile->count == 0 || tile->extent + tile->pieces[0].offset >= end;
+}
+
+/* What MPI demands of the types of a view; classes are ROMIO's. */
+static int check_order(const struct file *file, const struct flat *tile)
+{
+    for (size_t i = 0; i < tile->count; i++) {
+        const struct piece *piece = &tile->pieces[i], *before = i > 0 ? piece - 1 : NULL;
+        if (piece->offset < 0)
+            return because(MPI_ERR_IO, "displacements of etype and filetype must not be negative");
+        if (before && piece->offset < before->offset)
+            return because(MPI_ERR_IO, "displacements of etype and filetype must not decrease");
+        if (before && piece->offset < before->offset + before->length && !(file->amode & MPI_MODE_RDONLY))
+            return because(MPI_ERR_IO, "etype and filetype of a file that is written must not overlap themselves");
+    }
+    return MPI_SUCCESS;
+}
+
+static int check_etype(const struct file *file, MPI_Datatype etype)
+{
+    struct flat flat;
+    int code = flatten(etype, &flat);
+
+    if (code == MPI_SUCCESS)
+        code = check_order(file, &flat);
+    flat_free(&flat);
+    return code;
 }
 
 /* Looks at the arguments of MPI_File_set_view; `tile` is to be freed in any case. */
@@ -113,22 +139,25 @@ static int check_view(const struct file *file, MPI_Offset displacement, MPI_Data
 
     memset(tile, 0, sizeof *tile);
     if (etype == MPI_DATATYPE_NULL || filetype == MPI_DATATYPE_NULL)
-        return MPI_ERR_TYPE;
-    if (is_sequential != (displacement == MPI_DISPLACEMENT_CURRENT) || (!is_sequential && displacement < 0))
-        return MPI_ERR_ARG;
+        return because(MPI_ERR_TYPE, "etype or filetype is MPI_DATATYPE_NULL");
+    if (is_sequential != (displacement == MPI_DISPLACEMENT_CURRENT))
+        return because(MPI_ERR_ARG, "the displacement is MPI_DISPLACEMENT_CURRENT in sequential mode, and only there");
+    if (!is_sequential && displacement < 0)
+        return because(MPI_ERR_ARG, "the displacement is negative");
     code = read_representation(datarep, representation);
     if (code != MPI_SUCCESS)
         return code;
     if (*representation == EXTERNAL32 && !(is_external32_sized(etype) && is_external32_sized(filetype)))
-        return MPI_ERR_UNSUPPORTED_DATAREP;
+        return because(MPI_ERR_UNSUPPORTED_DATAREP, "a type has another size in external32");
     code = flatten(filetype, tile);
     if (code != MPI_SUCCESS)
         return code;
     PMPI_Type_size_x(etype, &size);
     *etype_bytes = size;
     if (tile->bytes > 0 && (size == 0 || tile->bytes % size != 0))
-        return MPI_ERR_ARG;
-    return order_of(tile) < 0 ? MPI_ERR_ARG : MPI_SUCCESS;
+        return because(MPI_ERR_ARG, "the filetype is not made of whole etypes");
+    code = check_order(file, tile);
+    return code == MPI_SUCCESS ? check_etype(file, etype) : code;
 }
 
 EXPORTED int MPI_File_set_view(MPI_File handle, MPI_Offset displacement, MPI_Datatype etype, MPI_Datatype filetype,
@@ -162,7 +191,7 @@ EXPORTED int MPI_File_set_view(MPI_File handle, MPI_Offset displacement, MPI_Dat
     }
     view_free(file);
     file->tile = tile;
-    file->is_monotone = order_of(&tile) > 0;
+    file->is_monotone = is_ordered(&tile);
     file->etype = kept(etype);
     file->filetype = kept(filetype);
     file->etype_bytes = etype_bytes;
@@ -201,9 +230,9 @@ EXPORTED int MPI_File_get_byte_offset(MPI_File handle, MPI_Offset offset, MPI_Of
     if (!file)
         return NEXT(MPI_File_get_byte_offset)(handle, offset, in_file);
     if (file->amode & MPI_MODE_SEQUENTIAL)
-        return fail(file, MPI_ERR_UNSUPPORTED_OPERATION, "MPI_File_get_byte_offset");
+        return fail(file, because(MPI_ERR_UNSUPPORTED_OPERATION, OPEN_SEQUENTIAL), "MPI_File_get_byte_offset");
     if (offset < 0)
-        return fail(file, MPI_ERR_ARG, "MPI_File_get_byte_offset");
+        return fail(file, because(MPI_ERR_ARG, "the offset is negative"), "MPI_File_get_byte_offset");
     int64_t position;
     int code = view_place(file, offset, 1, &position);
     if (code != MPI_SUCCESS)
@@ -219,9 +248,9 @@ static int type_extent(MPI_File handle, MPI_Datatype datatype, MPI_Count *extent
     MPI_Count lower;
 
     if (datatype == MPI_DATATYPE_NULL)
-        return fail(file, MPI_ERR_TYPE, name);
+        return fail(file, because(MPI_ERR_TYPE, "the datatype is MPI_DATATYPE_NULL"), name);
     if (file->representation == EXTERNAL32 && !is_external32_sized(datatype))
-        return fail(file, MPI_ERR_UNSUPPORTED_DATAREP, name);
+        return fail(file, because(MPI_ERR_UNSUPPORTED_DATAREP, "a type has another size in external32"), name);
     return fail(file, PMPI_Type_get_extent_x(datatype, &lower, extent), name);
 }
 
