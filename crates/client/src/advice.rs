@@ -158,8 +158,8 @@ fn ask_ahead(
     mode: LockMode,
     part: Extent,
 ) -> Result<Advised, FsError> {
+    let group = shared.group.present(client, shared)?;
     let mut inner = with_locks(client, stripe)?;
-    let group = shared.group.id();
     if let Some(held) = inner.cached().covering(mode, &part.into(), group) {
         return Ok(if held.as_extent() == Some(part) { Advised::Same } else { Advised::Different });
     }

@@ -1,10 +1,10 @@
 //! Faults that were found once.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use ccpfs_client::{Client, ClientConfig, File, OpenOptions};
+use ccpfs_client::{AheadMode, Client, ClientConfig, File, OpenOptions};
 use ccpfs_server::{RunningServer, ServerConfig};
 use ccpfs_transport::Address;
-use ccpfs_types::Layout;
+use ccpfs_types::{Extent, Layout};
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -305,6 +305,12 @@ fn regression_a_member_whose_group_lock_is_lost_learns_of_it_before_others_are_a
     for _ in 0..3 {
         assert_eq!(file.write_at(b"lost", 0).unwrap_err().to_errno(), libc::EIO);
     }
+    let ahead = file.lockahead(&[Extent::new(0, 4096).unwrap()], AheadMode::Write).unwrap();
+    assert_eq!(
+        ahead[0].as_ref().unwrap_err().to_errno(),
+        libc::EIO,
+        "nothing is asked for on behalf of the group"
+    );
     assert_eq!(file.group_unlock(group).unwrap_err().to_errno(), libc::EIO);
     assert_eq!(file.flush().unwrap_err().to_errno(), libc::EIO, "the handle says so, once");
     file.group_lock(group).unwrap();

@@ -75,11 +75,13 @@ impl Locks {
             desired.joined(&required).unwrap_or_else(|| required.clone())
         };
         self.note_write(mode, &required);
+        // A reader's lock of a group would let in readers that are not of it, beside what members write.
+        let asked = if terms.group == GroupId::NONE || mode.writes() { mode } else { LockMode::Pw };
         let pending =
-            Pending { mode, required: required.clone(), terms, operations: vec![(operation, mode)] };
+            Pending { mode: asked, required: required.clone(), terms, operations: vec![(operation, mode)] };
         let before = self.pending.insert(request, pending);
         assert!(before.is_none(), "request numbers are used once");
-        out.push(Effect::Enqueue { request, mode, required, desired, terms });
+        out.push(Effect::Enqueue { request, mode: asked, required, desired, terms });
     }
 
     pub(super) fn granted(&mut self, request: RequestId, granted: GrantedLock, out: &mut Vec<Effect>) {
@@ -222,10 +224,17 @@ impl Locks {
     pub(super) fn watch(&mut self, operation: OperationId, out: &mut Vec<Effect>) {
         let held = &self.held;
         let user = self.users.iter_mut().find(|user| user.operation == operation);
-        match user.filter(|user| held[&user.lock].phase == Phase::Granted) {
-            Some(user) => user.watches = true,
-            None => out.push(Effect::Wanted { operation }),
-        }
+        let group = match user.filter(|user| held[&user.lock].phase == Phase::Granted) {
+            Some(user) => {
+                user.watches = true;
+                user.group
+            }
+            None => {
+                out.push(Effect::Wanted { operation });
+                GroupId::NONE
+            }
+        };
+        self.leave_group(group, out);
     }
 
     fn add_user(&mut self, user: User, out: &mut Vec<Effect>) {
@@ -244,11 +253,11 @@ impl Locks {
         self.leave_group(user.group, out);
     }
 
-    /// Gives back the locks of a group once no operation of it is left: a member keeps one in progress. What was read under them may
-    /// be older than what other members have written.
+    /// Gives back the locks of a group once no operation of it is left, but for those that want to know when to end: a member keeps one
+    /// in progress. What was read under them may be older than what other members have written.
     pub(super) fn leave_group(&mut self, group: GroupId, out: &mut Vec<Effect>) {
         if group == GroupId::NONE
-            || self.users.iter().any(|user| user.group == group)
+            || self.users.iter().any(|user| user.group == group && !user.watches)
             || self.pending.values().any(|pending| pending.terms.group == group)
         {
             return;

@@ -139,14 +139,17 @@ impl Member {
         let terms = Terms { part, group: self.group, ..Terms::WAIT };
         let mut out = Vec::new();
         self.locks.step(Input::Acquire { operation, mode, required, desired, request, terms }, &mut out);
-        let asked = matches!(out[..], [Effect::Enqueue { .. }]);
-        if asked {
+        let asked_for = match out[..] {
+            [Effect::Enqueue { mode, .. }] => Some(mode),
+            _ => None,
+        };
+        if let Some(mode) = asked_for {
             out.clear();
             let (lock, sn, state) = (LockId(self.next), Sn(self.next), LockState::Granted);
             let granted = GrantedLock { lock, mode, region, sn, state, replaces: vec![], early: false };
             self.locks.step(Input::Granted { request, granted }, &mut out);
         }
-        (operation, asked, out)
+        (operation, asked_for.is_some(), out)
     }
 
     fn finish(&mut self, operation: OperationId) -> Vec<Effect> {
@@ -215,8 +218,44 @@ fn regression_no_lock_of_a_group_stays_when_its_last_operation_ends() {
     let mut out = Vec::new();
     member.locks.step(Input::Shrink { count: usize::MAX }, &mut out);
     assert!(out.is_empty(), "what is in use stays");
-    let gone = Effect::Release { lock: LockId(2), region: region(0, 10), sn: Sn(2) };
+    let gone =
+        Effect::Flush { lock: LockId(2), region: region(0, 10), sn: Sn(2), release: true, urgent: true };
     assert_eq!(member.finish(read), [gone]);
+}
+
+//= protocol.md#I5 type=test
+#[test]
+fn regression_a_reader_of_a_group_keeps_out_readers_that_are_not_of_it() {
+    let mut member = Member::new();
+    let terms = Terms { group: member.group, ..Terms::WAIT };
+    let (required, desired, mode) = (region(0, 10), region(0, 10), LockMode::Pr);
+    let (operation, request) = (OperationId(1), RequestId(1));
+    let mut out = Vec::new();
+    member.locks.step(Input::Acquire { operation, mode, required, desired, request, terms }, &mut out);
+    // What it has read may be older than what others see once all have left; it may outlive the membership.
+    let (required, desired) = (region(0, 10), region(0, 10));
+    assert_eq!(out, [Effect::Enqueue { request, mode: LockMode::Pw, required, desired, terms }]);
+}
+
+//= protocol.md#I5 type=test
+#[test]
+fn regression_who_has_pages_under_a_lock_of_a_group_is_told_when_its_client_leaves() {
+    let mut member = Member::new();
+    let (stays, ..) = member.begin(LockMode::Pw, Region::WHOLE, Part::Only);
+    let (hold, asked, _) = member.begin(LockMode::Pr, region(0, 10), Part::Only);
+    assert!(!asked);
+    let mut out = Vec::new();
+    member.locks.step(Input::Watch { operation: hold }, &mut out);
+    assert!(out.is_empty(), "a member need not be told");
+    assert_eq!(member.finish(stays), [Effect::Wanted { operation: hold }]);
+    let gone =
+        Effect::Flush { lock: LockId(1), region: Region::WHOLE, sn: Sn(1), release: true, urgent: true };
+    assert_eq!(member.finish(hold), [gone]);
+    // And who comes to have pages only then.
+    let (late, asked, _) = member.begin(LockMode::Pr, region(0, 10), Part::Only);
+    assert!(asked);
+    member.locks.step(Input::Watch { operation: late }, &mut out);
+    assert_eq!(out, [Effect::Wanted { operation: late }]);
 }
 
 #[test]
