@@ -10,7 +10,8 @@
 use ccpfs_dlm::{client, server};
 use ccpfs_region::{Region, Section, UNBOUNDED};
 use ccpfs_types::{
-    ClientId, Extent, GroupId, LockId, LockMode, LockState, OperationId, Part, Policy, RequestId, Sn, Terms,
+    ClientId, Extent, GroupId, Layout, LockId, LockMode, LockState, OperationId, Part, Policy, RequestId, Sn,
+    Terms,
 };
 use ccpfs_wire::GrantedLock;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -283,12 +284,18 @@ impl World {
         let end = if below(6) == 0 { Extent::EOF } else { start + 1 + below(4) };
         let extent: Region = Extent::new(start, end).unwrap().into();
         let to_eof: Region = Extent::to_eof(start).into();
-        let shape = if self.sections { self.random.below(6) } else { 0 };
+        let shape = if self.sections { self.random.below(8) } else { 0 };
         let mut below = |limit| self.random.below(limit) as u64;
         let stride = 2 + below(3);
         let section = |count| Region::from(Section::new(start, 1, &[(stride, count)]).unwrap());
+        // Cells at an odd stride, all on the second of four stripes of a file: many sections in its own offsets.
+        let layout = Layout::new(4, 4096).unwrap();
+        let odd = Section::new(4096 + start, 1, &[(stride + stride % 2 + 1, UNBOUNDED)]).unwrap();
+        let of_file = || Region::of_stripe(vec![odd], &layout, 1).unwrap().unwrap();
         let required = match shape {
             0 | 1 => extent,
+            6 => of_file(),
+            7 => return (Extent::with_length(start, 1).unwrap().into(), of_file()),
             2 => section(2 + below(4)),
             3 => section(UNBOUNDED),
             4 => {
@@ -431,6 +438,6 @@ fn everybody_is_served_where_locks_cover_sections_and_operations_need_several() 
         "seqdlm-no-write-modes",
         "seqdlm-past-waiting",
     ] {
-        explore(policy, 1000, true);
+        explore(policy, 800, true);
     }
 }

@@ -8,7 +8,8 @@ use ccpfs_shard::{
 };
 use ccpfs_types::limits::{BULK_BYTES_MAX, LIST_STRIPES_MAX};
 use ccpfs_types::{
-    ClientId, Extent, FileId, GroupId, LockId, LockMode, Part, Policy, RequestId, ResourceId, Sn, Terms,
+    ClientId, Extent, FileId, GroupId, Layout, LockId, LockMode, Part, Policy, RequestId, ResourceId, Sn,
+    Terms,
 };
 use ccpfs_wire::{Channel, LockRef, Message, WritePiece};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,15 +43,15 @@ impl Random {
         Extent::new(a.min(b), a.max(b)).unwrap_or(Extent::WHOLE)
     }
 
-    /// An extent, a list, or sections.
+    /// An extent, a list, sections, or what some sections of a file have on a stripe.
     fn region(&mut self) -> Region {
         let extent = Region::from(self.extent());
-        match self.below(4) {
+        match self.below(6) {
             0 => {
                 let extents = (0..=self.below(5)).map(|_| self.extent()).collect();
                 Region::from_extents(extents).unwrap_or(extent)
             }
-            1 => {
+            form @ 1..=3 => {
                 let mut sections = Vec::new();
                 for _ in 0..=self.below(3) {
                     let (offset, length) = (self.below(60), 1 + self.below(9));
@@ -59,7 +60,11 @@ impl Random {
                     let outer = (stride * 5 + self.below(50), 1 + self.below(3));
                     sections.extend(Section::new(offset, length, &[inner, outer]).ok());
                 }
-                Region::from_sections(sections).unwrap_or(extent)
+                if form == 1 {
+                    return Region::from_sections(sections).unwrap_or(extent);
+                }
+                let layout = Layout::new(if form == 2 { 3 } else { 2 }, 4096).unwrap();
+                Region::of_stripe(sections, &layout, 0).ok().flatten().unwrap_or(extent)
             }
             _ => extent,
         }
