@@ -100,10 +100,40 @@ static struct remembered *remembered(MPI_Errhandler errhandler)
     return NULL;
 }
 
+static int is_predefined(MPI_Errhandler errhandler)
+{
+#if MPI_VERSION >= 4
+    if (errhandler == MPI_ERRORS_ABORT)
+        return 1;
+#endif
+    return errhandler == MPI_ERRORS_RETURN || errhandler == MPI_ERRORS_ARE_FATAL;
+}
+
+/* With `lock`. A place for a handler that is not remembered yet, with no references; NULL if there is no memory. */
+static struct remembered *remember(MPI_Errhandler errhandler, MPI_File_errhandler_function *function)
+{
+    int slot = 0;
+
+    while (slot < count && handlers[slot].references > 0)
+        slot++;
+    if (slot == count) {
+        struct remembered *grown = realloc(handlers, (size_t)(count + 1) * sizeof *grown);
+        if (!grown)
+            return NULL;
+        handlers = grown;
+        count++;
+    }
+    handlers[slot] = (struct remembered){.errhandler = errhandler, .function = function};
+    return &handlers[slot];
+}
+
+/* Open MPI counts references of predefined handlers, too: one that we have given out must not be given back to it. */
 static int refer_as(MPI_Errhandler errhandler, int of_mpi)
 {
     pthread_mutex_lock(&lock);
     struct remembered *found = remembered(errhandler);
+    if (!found && is_predefined(errhandler))
+        found = remember(errhandler, NULL);
     if (found) {
         found->references++;
         found->of_mpi += of_mpi;
@@ -136,15 +166,6 @@ static void forget(MPI_Errhandler errhandler)
 {
     if (release(errhandler, 0))
         NEXT(MPI_Errhandler_free)(&errhandler);
-}
-
-static int is_predefined(MPI_Errhandler errhandler)
-{
-#if MPI_VERSION >= 4
-    if (errhandler == MPI_ERRORS_ABORT)
-        return 1;
-#endif
-    return errhandler == MPI_ERRORS_RETURN || errhandler == MPI_ERRORS_ARE_FATAL;
 }
 
 void errhandler_inherit(struct file *file)
@@ -219,20 +240,11 @@ EXPORTED int MPI_File_create_errhandler(MPI_File_errhandler_function *function, 
     if (code != MPI_SUCCESS)
         return code;
     pthread_mutex_lock(&lock);
-    int slot = 0;
-    while (slot < count && handlers[slot].references > 0)
-        slot++;
-    if (slot == count) {
-        struct remembered *grown = realloc(handlers, (size_t)(count + 1) * sizeof *grown);
-        if (grown) {
-            handlers = grown;
-            count++;
-        } else {
-            code = MPI_ERR_NO_MEM;
-        }
-    }
-    if (code == MPI_SUCCESS)
-        handlers[slot] = (struct remembered){.errhandler = *errhandler, .function = function, .references = 1, .of_mpi = 1};
+    struct remembered *made = remember(*errhandler, function);
+    if (made)
+        made->references = made->of_mpi = 1;
+    else
+        code = MPI_ERR_NO_MEM;
     pthread_mutex_unlock(&lock);
     return code;
 }
@@ -258,16 +270,19 @@ EXPORTED int MPI_File_set_errhandler(MPI_File handle, MPI_Errhandler errhandler)
             return code;
     }
     is_ours = refer(errhandler);
-    if (file && !is_ours && !is_predefined(errhandler))
-        return fail(file, MPI_ERR_ARG, "MPI_File_set_errhandler");
-    MPI_Errhandler before = file ? file->errhandler : has_inherited ? inherited : MPI_ERRORS_RETURN;
+    if (file && !is_ours)
+        return fail(file, because(MPI_ERR_ARG, "no error handler of files"), "MPI_File_set_errhandler");
+    MPI_Errhandler before = file ? file->errhandler : inherited;
+    /* What MPI_FILE_NULL had before the first change has no reference of ours. */
+    int is_referred = file || has_inherited;
     if (file) {
         file->errhandler = errhandler;
     } else {
         inherited = errhandler;
         has_inherited = 1;
     }
-    forget(before);
+    if (is_referred)
+        forget(before);
     return MPI_SUCCESS;
 }
 

@@ -136,45 +136,66 @@ fn hints_about_locks_change_no_byte_and_locks_ahead_are_counted() {
     assert!(!told.contains("lock ahead write hits   = 0\n"), "{told}");
 }
 
+/// The layer for Open MPI, built into the directory beside the namespace.
+fn layer_for_open_mpi(cluster: &Cluster) -> PathBuf {
+    let layer = cluster.outside().join("libccpfs_mpiio.so");
+    let mut build = cluster.plain(workspace().join("scripts/build-mpiio.sh").to_str().unwrap());
+    let _ = output_of(build.arg(&layer).arg("mpicc.openmpi"));
+    layer
+}
+
+/// Ranks of Open MPI of a program on a file, with these libraries in front of it.
+fn ranks_of_open_mpi(cluster: &Cluster, count: u32, libraries: &[&Path], program: &Path) -> Command {
+    let mut command = cluster.plain("mpiexec.openmpi");
+    command.env("CCPFS_CONFIG", cluster.config()).env("CCPFS_LIBRARY", built("libccpfs.so"));
+    // More ranks than cores, as any user, without a way to other machines; no rank keeps a core that another one needs.
+    for variable in
+        ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"]
+    {
+        command.env(variable, "1");
+    }
+    for (variable, value) in [
+        ("plm", "isolated"),
+        ("mpi_yield_when_idle", "1"),
+        ("hwloc_base_binding_policy", "none"),
+        ("btl_vader_single_copy_mechanism", "none"),
+    ] {
+        command.env(format!("OMPI_MCA_{variable}"), value);
+    }
+    let list: Vec<String> = libraries.iter().map(|library| library.display().to_string()).collect();
+    command.args(["-n", &count.to_string(), "env", &format!("LD_PRELOAD={}", list.join(":"))]);
+    command.arg(program).arg(cluster.namespace().join("file"));
+    command
+}
+
 /// PnetCDF of Debian is made for Open MPI, so the layer is built for that, too.
 #[test]
 fn pnetcdf_on_open_mpi_goes_through_the_layer_unchanged() {
     let cluster = two_stripes();
-    let layer = cluster.outside().join("libccpfs_mpiio.so");
-    let mut build = cluster.plain(workspace().join("scripts/build-mpiio.sh").to_str().unwrap());
-    let _ = output_of(build.arg(&layer).arg("mpicc.openmpi"));
+    let layer = layer_for_open_mpi(&cluster);
     let program =
         cluster.compile("mpicc.openmpi", &program_source("pnetcdf_shared.c"), &["-lpnetcdf".to_owned()]);
-    let calls = cluster.outside().join("open");
-    let mut compile = cluster.plain("mpicc.openmpi");
-    let _ = output_of(compile.arg("-o").arg(&calls).arg(program_source("mpiio_calls.c")));
+    let calls = cluster.compile("mpicc.openmpi", &program_source("mpiio_calls.c"), &[]);
     for program in [program, calls] {
-        let mut command = cluster.plain("mpiexec.openmpi");
-        command.env("CCPFS_CONFIG", cluster.config()).env("CCPFS_LIBRARY", built("libccpfs.so"));
-        // More ranks than cores, as any user, without a way to other machines; no rank keeps a core that another one needs.
-        for variable in
-            ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "OMPI_MCA_rmaps_base_oversubscribe"]
-        {
-            command.env(variable, "1");
-        }
-        for (variable, value) in [
-            ("plm", "isolated"),
-            ("mpi_yield_when_idle", "1"),
-            ("hwloc_base_binding_policy", "none"),
-            ("btl_vader_single_copy_mechanism", "none"),
-        ] {
-            command.env(format!("OMPI_MCA_{variable}"), value);
-        }
         // PnetCDF looks at the first bytes of a file without MPI.
-        let library = format!("LD_PRELOAD={}:{}", built("libccpfs_preload.so").display(), layer.display());
-        command.args(["-n", "3", "env", &library]).arg(program).arg(cluster.namespace().join("file"));
-        assert_eq!(output_of(&mut command), "all right\n");
+        let libraries = [&*built("libccpfs_preload.so"), &layer];
+        assert_eq!(output_of(&mut ranks_of_open_mpi(&cluster, 3, &libraries, &program)), "all right\n");
         assert_eq!(
             std::fs::metadata(cluster.namespace().join("file")).unwrap().len(),
             64,
             "it lies on the servers"
         );
     }
+}
+
+/// Open MPI counts references where MPICH does not, and its codes are classes.
+#[test]
+fn what_must_fail_fails_with_the_right_class_on_open_mpi() {
+    let cluster = two_stripes();
+    let layer = layer_for_open_mpi(&cluster);
+    let program = cluster.compile("mpicc.openmpi", &program_source("mpiio_errors.c"), &[]);
+    let mut command = ranks_of_open_mpi(&cluster, 2, &[&layer], &program);
+    assert_eq!(output_of(command.arg(cluster.outside().join("plain"))), "all right\n");
 }
 
 #[test]
