@@ -1,7 +1,7 @@
-//! Objects as files of a local directory.
+//! Objects as files of a local directory: one for each, or several for a long one (see [`crate::lanes`]).
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use ccpfs_types::Extent;
 
 use crate::descriptors::Descriptors;
 use crate::device::{Device, DeviceError, Listed, Map, Operation};
+use crate::lanes::{self, LANES, Object};
 use crate::layout::{DeviceOpenError, Layout};
 use crate::object::ObjectName;
 use crate::sys;
@@ -19,11 +20,13 @@ use crate::sys;
 const ZEROS_BYTES: usize = 64 << 10;
 /// Blocks of most file systems are as long, or shorter.
 const BLOCK_BYTES: u64 = 4096;
+/// So many times data are looked for to answer one question for a map of a long object.
+const MAP_STEPS_MAX: usize = 1 << 16;
 
 /// How a [`FileDevice`] behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileDeviceOptions {
-    /// Object files kept open. Default 1,024: a server raises its limit of descriptors accordingly, or lowers this.
+    /// Files of objects kept open, besides those in use. Default 1,024: a server raises its limit of descriptors accordingly, or lowers this.
     pub open_files_max: usize,
 }
 
@@ -88,39 +91,50 @@ impl FileDevice {
         lock(&self.unsynced[usize::from(object.bucket())])
     }
 
-    /// The object's file, or `None` if there is no such object.
-    fn find(&self, object: ObjectName) -> Result<Option<Arc<File>>, DeviceError> {
+    /// The object, or `None` if there is none.
+    fn find(&self, name: ObjectName) -> Result<Option<Arc<Object>>, DeviceError> {
         // Held across the open, so that no removal comes between it and the cache.
         let mut descriptors = lock(&self.descriptors);
-        if let Some(file) = descriptors.get(object) {
-            return Ok(Some(file));
+        if let Some(object) = descriptors.get(name) {
+            return Ok(Some(object));
         }
-        match OpenOptions::new().read(true).write(true).open(self.path(object)) {
-            Ok(file) => {
-                let file = Arc::new(file);
-                descriptors.insert(object, file.clone());
-                Ok(Some(file))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(DeviceError::new(Operation::Open, object, &error)),
-        }
+        let failed = |error| DeviceError::new(Operation::Open, name, &error);
+        let Some(object) = Object::open(&self.path(name)).map_err(failed)?.map(Arc::new) else {
+            return Ok(None);
+        };
+        descriptors.insert(name, object.clone());
+        Ok(Some(object))
     }
 
-    fn find_or_create(&self, object: ObjectName) -> Result<Arc<File>, DeviceError> {
-        if let Some(file) = self.find(object)? {
-            return Ok(file);
+    fn find_or_create(&self, name: ObjectName) -> Result<Arc<Object>, DeviceError> {
+        if let Some(object) = self.find(name)? {
+            return Ok(object);
         }
-        let mut unsynced = self.unsynced(object);
+        let mut unsynced = self.unsynced(name);
+        // Only one at a time comes here: somebody else may have made it, and written to it.
+        if let Some(object) = self.find(name)? {
+            return Ok(object);
+        }
         let mut descriptors = lock(&self.descriptors);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
-        let file = options
-            .open(self.path(object))
-            .map_err(|error| DeviceError::new(Operation::Open, object, &error))?;
+        let failed = |error| DeviceError::new(Operation::Open, name, &error);
+        let object = Arc::new(Object::create(&self.path(name)).map_err(failed)?);
         *unsynced = true;
-        let file = Arc::new(file);
-        descriptors.insert(object, file.clone());
-        Ok(file)
+        descriptors.insert(name, object.clone());
+        Ok(object)
+    }
+
+    /// The object, made if it is missing, and so that bytes up to `end` can be written.
+    fn find_reaching(&self, name: ObjectName, end: u64) -> Result<Arc<Object>, DeviceError> {
+        let object = self.find_or_create(name)?;
+        if !object.reaches(end) {
+            let mut unsynced = self.unsynced(name);
+            let spread = object.spread(&self.path(name));
+            if spread.map_err(|error| DeviceError::new(Operation::Open, name, &error))? {
+                *unsynced = true;
+                lock(&self.descriptors).grew(name, &object);
+            }
+        }
+        Ok(object)
     }
 }
 
@@ -255,61 +269,169 @@ fn modified_ns(metadata: &fs::Metadata) -> u64 {
     u64::try_from(nanoseconds).unwrap_or(0)
 }
 
+/// One past the last byte of these pieces.
+fn end_of(pieces: &[(u64, &[u8])]) -> io::Result<u64> {
+    pieces.iter().try_fold(0, |last, (offset, bytes)| {
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| sys::position(*end).is_ok());
+        end.map(|end| end.max(last)).ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))
+    })
+}
+
+fn write_lanes(object: &Object, pieces: &[(u64, &[u8])]) -> io::Result<()> {
+    let mut by_lane: [Vec<(u64, &[u8])>; LANES] = Default::default();
+    for (offset, bytes) in pieces {
+        let mut rest = *bytes;
+        for piece in lanes::pieces(*offset, bytes.len()) {
+            let (part, behind) = rest.split_at(piece.bytes);
+            by_lane[piece.lane].push((piece.at, part));
+            rest = behind;
+        }
+    }
+    let wanted = (0..LANES).filter(|lane| !by_lane[*lane].is_empty()).collect();
+    object.by_turns(wanted, |lane| {
+        for_each_run(&by_lane[lane], |offset, slices| sys::write_all_at(object.file(lane), slices, offset))
+    })
+}
+
+fn read_lanes(object: &Object, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    if sys::position(offset).is_err() {
+        return Ok(0);
+    }
+    let mut done = 0;
+    for piece in lanes::pieces(offset, buffer.len()) {
+        let part = &mut buffer[done..done + piece.bytes];
+        let count = read_full(object.file(piece.lane), piece.at, part)?;
+        if count < piece.bytes {
+            // A lane may end before the object does.
+            let left = object.length()?.saturating_sub(offset + done as u64);
+            let there = usize::try_from(left).map_or(piece.bytes, |left| left.min(piece.bytes)).max(count);
+            part[count..there].fill(0);
+            if there < piece.bytes {
+                return Ok(done + there);
+            }
+        }
+        done += piece.bytes;
+    }
+    Ok(done)
+}
+
+fn map_lanes(object: &Object, extent: Extent, extents_max: usize) -> io::Result<Map> {
+    let mut map = Map { data: Vec::new(), known_to: extent.end() };
+    let mut at = extent.start();
+    for step in 0.. {
+        let Some(found) = object.next_data(at)?.and_then(|found| found.intersection(extent)) else { break };
+        let joins = map.data.last().is_some_and(|last| last.end() == found.start());
+        if step == MAP_STEPS_MAX || (!joins && map.data.len() == extents_max) {
+            map.known_to = found.start();
+            break;
+        }
+        match map.data.last_mut() {
+            Some(last) if joins => *last = last.hull(found),
+            Some(_) | None => map.data.push(found),
+        }
+        at = found.end();
+    }
+    Ok(map)
+}
+
+/// What is known of all files of an object together: bytes of space, and when one changed last.
+fn join(stored_bytes: &mut u64, changed_ns: &mut u64, metadata: &fs::Metadata) {
+    *stored_bytes = stored_bytes.saturating_add(metadata.blocks().saturating_mul(512));
+    *changed_ns = (*changed_ns).max(modified_ns(metadata));
+}
+
+/// What the list says of an object.
+fn listed(object: ObjectName, path: &Path) -> io::Result<Listed> {
+    let first = fs::symlink_metadata(path)?;
+    let mut listed = Listed { object, length_bytes: first.len(), stored_bytes: 0, modified_ns: 0 };
+    join(&mut listed.stored_bytes, &mut listed.modified_ns, &first);
+    for lane in 1..LANES {
+        let metadata = match fs::symlink_metadata(lanes::lane_path(path, lane)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            other => other?,
+        };
+        if lane == 1 {
+            listed.length_bytes = lanes::end_of(0, first.len());
+        }
+        listed.length_bytes = listed.length_bytes.max(lanes::end_of(lane, metadata.len()));
+        join(&mut listed.stored_bytes, &mut listed.modified_ns, &metadata);
+    }
+    Ok(listed)
+}
+
 impl Device for FileDevice {
     fn write(&self, object: ObjectName, pieces: &[(u64, &[u8])]) -> Result<(), DeviceError> {
         if pieces.iter().all(|(_, bytes)| bytes.is_empty()) {
             return Ok(());
         }
-        let file = self.find_or_create(object)?;
-        for_each_run(pieces, |offset, slices| sys::write_all_at(&file, slices, offset))
-            .map_err(|error| DeviceError::new(Operation::Write, object, &error))
+        let failed = |error: io::Error| DeviceError::new(Operation::Write, object, &error);
+        let files = self.find_reaching(object, end_of(pieces).map_err(failed)?)?;
+        match files.only() {
+            Some(file) => for_each_run(pieces, |offset, slices| sys::write_all_at(file, slices, offset)),
+            None => write_lanes(&files, pieces),
+        }
+        .map_err(failed)
     }
 
     fn read(&self, object: ObjectName, offset: u64, buffer: &mut [u8]) -> Result<usize, DeviceError> {
-        let Some(file) = self.find(object)? else { return Ok(0) };
-        read_full(&file, offset, buffer).map_err(|error| DeviceError::new(Operation::Read, object, &error))
+        let Some(files) = self.find(object)? else { return Ok(0) };
+        match files.only() {
+            Some(file) => read_full(file, offset, buffer),
+            None => read_lanes(&files, offset, buffer),
+        }
+        .map_err(|error| DeviceError::new(Operation::Read, object, &error))
     }
 
     fn punch(&self, object: ObjectName, extent: Extent) -> Result<(), DeviceError> {
-        let Some(file) = self.find(object)? else { return Ok(()) };
-        punch(&file, extent).map_err(|error| DeviceError::new(Operation::Punch, object, &error))
+        let Some(files) = self.find(object)? else { return Ok(()) };
+        let failed = |error: io::Error| DeviceError::new(Operation::Punch, object, &error);
+        if let Some(file) = files.only() {
+            return punch(file, extent).map_err(failed);
+        }
+        for (lane, file) in files.files().enumerate() {
+            // The parts of an extent in one lane follow each other there.
+            let part = Extent::new(lanes::share(extent.start(), lane), lanes::share(extent.end(), lane));
+            part.map_or(Ok(()), |part| punch(file, part)).map_err(failed)?;
+        }
+        Ok(())
     }
 
     fn map(&self, object: ObjectName, extent: Extent, extents_max: usize) -> Result<Map, DeviceError> {
-        let Some(file) = self.find(object)? else {
+        let Some(files) = self.find(object)? else {
             return Ok(Map { data: Vec::new(), known_to: extent.end() });
         };
-        map(&file, extent, extents_max).map_err(|error| DeviceError::new(Operation::Map, object, &error))
+        match files.only() {
+            Some(file) => map(file, extent, extents_max),
+            None => map_lanes(&files, extent, extents_max),
+        }
+        .map_err(|error| DeviceError::new(Operation::Map, object, &error))
     }
 
     fn truncate(&self, object: ObjectName, length: u64) -> Result<(), DeviceError> {
         let failed = |error: io::Error| DeviceError::new(Operation::Truncate, object, &error);
         sys::position(length).map_err(failed)?;
-        let file = if length == 0 { self.find(object)? } else { Some(self.find_or_create(object)?) };
-        let Some(file) = file else { return Ok(()) };
-        file.set_len(length).map_err(failed)
+        let files = if length == 0 { self.find(object)? } else { Some(self.find_reaching(object, length)?) };
+        files.map_or(Ok(()), |files| files.set_length(length)).map_err(failed)
     }
 
     fn length(&self, object: ObjectName) -> Result<Option<u64>, DeviceError> {
-        let Some(file) = self.find(object)? else { return Ok(None) };
-        let metadata = file.metadata();
-        metadata
-            .map(|metadata| Some(metadata.len()))
-            .map_err(|error| DeviceError::new(Operation::Status, object, &error))
+        let Some(files) = self.find(object)? else { return Ok(None) };
+        files.length().map(Some).map_err(|error| DeviceError::new(Operation::Status, object, &error))
     }
 
     fn modified_ns(&self, object: ObjectName) -> Result<Option<u64>, DeviceError> {
-        let Some(file) = self.find(object)? else { return Ok(None) };
-        let metadata = file.metadata();
-        metadata
-            .map(|metadata| Some(modified_ns(&metadata)))
-            .map_err(|error| DeviceError::new(Operation::Status, object, &error))
+        let Some(files) = self.find(object)? else { return Ok(None) };
+        files
+            .files()
+            .try_fold(0, |last, file| Ok(modified_ns(&file.metadata()?).max(last)))
+            .map(Some)
+            .map_err(|error: io::Error| DeviceError::new(Operation::Status, object, &error))
     }
 
     fn sync(&self, object: ObjectName) -> Result<(), DeviceError> {
         let failed = |error: io::Error| DeviceError::new(Operation::Sync, object, &error);
-        if let Some(file) = self.find(object)? {
-            file.sync_data().map_err(failed)?;
+        if let Some(files) = self.find(object)? {
+            files.files().try_for_each(File::sync_data).map_err(failed)?;
         }
         let mut unsynced = self.unsynced(object);
         if *unsynced {
@@ -321,16 +443,19 @@ impl Device for FileDevice {
     }
 
     fn remove(&self, object: ObjectName) -> Result<(), DeviceError> {
+        let failed = |error: io::Error| DeviceError::new(Operation::Remove, object, &error);
         let mut unsynced = self.unsynced(object);
         let mut descriptors = lock(&self.descriptors);
         descriptors.remove(object);
-        match fs::remove_file(self.path(object)) {
+        let path = self.path(object);
+        *unsynced |= lanes::remove_others(&path).map_err(failed)?;
+        match fs::remove_file(&path) {
             Ok(()) => {
                 *unsynced = true;
                 Ok(())
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(DeviceError::new(Operation::Remove, object, &error)),
+            Err(error) => Err(failed(error)),
         }
     }
 
@@ -342,9 +467,9 @@ impl Device for FileDevice {
     }
 
     fn list(&self, after: Option<ObjectName>, count_max: usize) -> Result<Vec<Listed>, DeviceError> {
-        let mut listed = Vec::new();
+        let mut found_all = Vec::new();
         for bucket in after.map_or(0, ObjectName::bucket)..=u8::MAX {
-            let wanted = count_max - listed.len();
+            let wanted = count_max - found_all.len();
             if wanted == 0 {
                 break;
             }
@@ -354,20 +479,15 @@ impl Device for FileDevice {
                 errno: error.raw_os_error().unwrap_or(libc::EIO),
             };
             for object in self.next_names(bucket, after, wanted).map_err(|error| failed(&error))? {
-                match fs::symlink_metadata(self.path(object)) {
-                    Ok(found) => listed.push(Listed {
-                        object,
-                        length_bytes: found.len(),
-                        stored_bytes: found.blocks().saturating_mul(512),
-                        modified_ns: modified_ns(&found),
-                    }),
+                match listed(object, &self.path(object)) {
+                    Ok(found) => found_all.push(found),
                     // Removed since.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => return Err(DeviceError::new(Operation::List, object, &error)),
                 }
             }
         }
-        Ok(listed)
+        Ok(found_all)
     }
 }
 
@@ -392,7 +512,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
         fs::write(&path, [7; 200_000]).unwrap();
-        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
         write_zeros(&file, 10, 150_000).unwrap();
         let bytes = fs::read(&path).unwrap();
         assert!(

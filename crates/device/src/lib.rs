@@ -8,6 +8,7 @@ mod descriptors;
 mod device;
 mod fail;
 mod file;
+mod lanes;
 mod layout;
 mod limited;
 mod memory;

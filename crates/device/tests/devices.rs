@@ -268,3 +268,108 @@ proptest! {
         }
     }
 }
+
+/// Bytes of a long object that lie in one of its files before those of the next begin.
+const CHUNK: u64 = 4 << 20;
+
+/// Places near the borders of chunks, in three rounds through all files.
+fn place() -> impl Strategy<Value = u64> {
+    (1..10_u64, 0..6000_u64).prop_map(|(chunk, near)| chunk * CHUNK - 3000 + near)
+}
+
+fn long_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        5 => (place(), proptest::collection::vec(any::<u8>(), 1..3000)).prop_map(|(at, bytes)| Step::Write(at, bytes)),
+        2 => (place(), place()).prop_map(|(one, other)| Step::Punch(one.min(other), one.max(other) + 1)),
+        2 => place().prop_map(Step::Truncate),
+        1 => (1..5000_u64).prop_map(Step::Truncate),
+        1 => Just(Step::Remove),
+        1 => Just(Step::Sync),
+    ]
+}
+
+/// Checks that a file device has of an object what memory has, near all borders.
+fn compare(file: &FileDevice, memory: &MemoryDevice) {
+    let length = memory.length(OBJECT).unwrap();
+    assert_eq!(file.length(OBJECT).unwrap(), length);
+    let listed = file.list(None, 9).unwrap();
+    assert_eq!(
+        listed.first().map(|found| (listed.len(), found.length_bytes)),
+        length.map(|length| (1, length))
+    );
+    let whole = Extent::new(0, 64 * CHUNK).unwrap();
+    let map = file.map(OBJECT, whole, 1000).unwrap();
+    assert!(map.known_to == whole.end() && map.data.windows(2).all(|pair| pair[0].end() < pair[1].start()));
+    for chunk in 0..10 {
+        let start = (chunk * CHUNK).saturating_sub(7000);
+        let [mut found, mut expected] = [vec![0xee; 14_000], vec![0xee; 14_000]];
+        let count = memory.read(OBJECT, start, &mut expected).unwrap();
+        assert_eq!(file.read(OBJECT, start, &mut found).unwrap(), count);
+        assert!(found[..count] == expected[..count], "chunk {chunk}");
+        for at in (0..count).filter(|at| expected[*at] > 0) {
+            let at = start + at as u64;
+            assert!(map.data.iter().any(|data| (data.start()..data.end()).contains(&at)), "a hole at {at}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn a_long_object_in_several_files_is_one_object(steps in proptest::collection::vec(long_step(), 1..12), reopen in 1..6_usize) {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || FileDevice::open(directory.path(), 0).unwrap();
+        let mut file = Some(open());
+        let memory = MemoryDevice::new();
+        for (number, step) in steps.iter().enumerate() {
+            if number % reopen == 0 {
+                drop(file.take());
+            }
+            let file = &*file.get_or_insert_with(open);
+            for device in [file as &dyn Device, &memory] {
+                match step {
+                    Step::Write(offset, bytes) => {
+                        let (one, other) = bytes.split_at(bytes.len() / 2);
+                        device.write(OBJECT, &[(offset + one.len() as u64, other), (*offset, one)]).unwrap();
+                    }
+                    Step::Punch(start, end) => device.punch(OBJECT, Extent::new(*start, *end).unwrap()).unwrap(),
+                    Step::Truncate(length) => device.truncate(OBJECT, *length).unwrap(),
+                    Step::Remove => device.remove(OBJECT).unwrap(),
+                    Step::Sync => device.sync(OBJECT).unwrap(),
+                }
+            }
+            compare(file, &memory);
+        }
+        let file = file.unwrap_or_else(open);
+        prop_assert_eq!(file.read(OBJECT, u64::MAX, &mut [0; 9]).unwrap(), 0);
+        file.remove(OBJECT).unwrap();
+        let left = std::fs::read_dir(directory.path().join("objects/fe")).unwrap().count();
+        prop_assert_eq!(left, 0, "nothing stays behind");
+    }
+}
+
+#[test]
+fn threads_that_write_to_one_long_object_do_not_disturb_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let device = FileDevice::open(directory.path(), 0).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let device = &device;
+            scope.spawn(move || {
+                let bytes = vec![thread as u8 + 1; 60_000];
+                // Each over several borders, interleaved with the others.
+                for round in 0..100 {
+                    let at = (round * 4 + thread) * 60_000;
+                    device.write(OBJECT, &[(at, &bytes)]).unwrap();
+                }
+            });
+        }
+    });
+    let all = contents(&device, OBJECT);
+    assert_eq!(all.len(), 400 * 60_000);
+    assert!(
+        all.chunks(60_000)
+            .enumerate()
+            .all(|(at, part)| part.iter().all(|byte| usize::from(*byte) == at % 4 + 1))
+    );
+}

@@ -50,11 +50,18 @@ impl<V: Copy + PartialEq> ExtentMap<V> {
 
     /// The entries that overlap `extent`, in order, unclipped.
     pub fn overlapping(&self, extent: Extent) -> impl Iterator<Item = (Extent, V)> + '_ {
-        let first = match self.entries.range(..=extent.start()).next_back() {
-            Some((start, (end, _))) if *end > extent.start() => *start,
-            Some(_) | None => extent.start(),
-        };
-        self.entries.range(first..extent.end()).map(|(start, (end, value))| (stored(*start, *end), *value))
+        let last = self.last_overlapping(extent);
+        // Most look for what is nowhere, or in one entry: then there is nothing more to search for.
+        let only = last.filter(|(found, _)| found.start() <= extent.start());
+        let several = last.filter(|(found, _)| found.start() > extent.start()).map(|_| {
+            let first = match self.entries.range(..=extent.start()).next_back() {
+                Some((start, (end, _))) if *end > extent.start() => *start,
+                Some(_) | None => extent.start(),
+            };
+            self.entries.range(first..extent.end())
+        });
+        let several = several.into_iter().flatten();
+        only.into_iter().chain(several.map(|(start, (end, value))| (stored(*start, *end), *value)))
     }
 
     /// The entries that overlap `extent`, clipped to it.
@@ -97,19 +104,49 @@ impl<V: Copy + PartialEq> ExtentMap<V> {
 
     /// Sets `extent` to `value`, whatever was there.
     pub fn insert(&mut self, extent: Extent, value: V) {
-        self.remove(extent);
-        self.add(extent, value);
+        // The pieces of strided data lie apart, and what is written in order goes on where the last one ended: one search for either.
+        match self.entries.range_mut(..=extent.end()).next_back() {
+            Some((_, (end, old))) if *end == extent.start() && *old == value => {
+                *end = extent.end();
+                self.bytes = self.bytes.wrapping_add(extent.length());
+            }
+            Some((_, (end, _))) if *end <= extent.start() => self.put(extent, value),
+            None => self.put(extent, value),
+            Some((start, (end, _))) if (*start, *end) == (extent.start(), extent.end()) => {
+                self.replace(extent, value);
+            }
+            Some(_) => {
+                self.remove(extent);
+                self.add(extent, value);
+            }
+        }
+    }
+
+    /// Gives an entry that nothing equal follows at once another value.
+    fn replace(&mut self, entry: Extent, value: V) {
+        let before = self.entries.range(..entry.start()).next_back();
+        let joined = before.is_some_and(|(_, (end, old))| *end == entry.start() && *old == value);
+        match self.entries.get_mut(&entry.start()) {
+            Some((_, old)) if !joined => *old = value,
+            Some(_) | None => {
+                self.remove(entry);
+                self.add(entry, value);
+            }
+        }
     }
 
     /// Removes everything inside `extent`; entries that reach over its borders are cut.
     pub fn remove(&mut self, extent: Extent) {
-        while let Some((found, value)) = self.first_overlapping(extent) {
+        while let Some((found, value)) = self.last_overlapping(extent) {
             self.take(found);
+            if let Some(right) = Extent::new(extent.end(), found.end()) {
+                self.put(right, value);
+            }
             if let Some(left) = Extent::new(found.start(), extent.start()) {
                 self.put(left, value);
             }
-            if let Some(right) = Extent::new(extent.end(), found.end()) {
-                self.put(right, value);
+            if found.start() <= extent.start() {
+                return;
             }
         }
     }
@@ -154,8 +191,10 @@ impl<V: Copy + PartialEq> ExtentMap<V> {
         }
     }
 
-    fn first_overlapping(&self, extent: Extent) -> Option<(Extent, V)> {
-        self.overlapping(extent).next()
+    /// The last entry that overlaps `extent`.
+    fn last_overlapping(&self, extent: Extent) -> Option<(Extent, V)> {
+        let (start, (end, value)) = self.entries.range(..extent.end()).next_back()?;
+        (*end > extent.start()).then(|| (stored(*start, *end), *value))
     }
 
     fn take(&mut self, extent: Extent) {

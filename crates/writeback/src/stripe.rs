@@ -230,12 +230,12 @@ impl Stripe {
     pub fn step(&mut self, input: Input, out: &mut Vec<Effect>) {
         match input {
             Input::Written { extent, sn } => {
-                let covers = self.dirty.overlapping(extent).next().is_some();
+                let covers = !self.cancels.is_empty() && self.dirty.overlapping(extent).next().is_some();
                 self.written(extent, sn);
                 if sn <= self.newest_canceled {
                     self.note_late(extent, sn);
                 }
-                if covers && !self.cancels.is_empty() {
+                if covers {
                     // The last bytes of a canceled lock may have been overwritten under a newer one: nothing left to flush.
                     self.settle(extent, out);
                 }
