@@ -38,6 +38,7 @@ mod room;
 mod seal;
 mod session;
 mod shared;
+mod slots;
 mod statistics;
 mod stripe;
 mod sys;

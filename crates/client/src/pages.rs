@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Bytes of a page. Validity is kept per byte elsewhere; a page is only memory.
-pub(crate) const PAGE_BYTES: u64 = 16 * 1024;
+pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// What a pool may use whatever the node has left, bytes: with less, no operation gets on.
 const GRANTED_BYTES_MIN: u64 = 16 << 20;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 /// Pages that holds would like to do their reading and writing with.
-const HELD_PAGES_WANTED: u64 = 1024;
+const HELD_PAGES_WANTED: u64 = (16 << 20) / PAGE_BYTES;
 
 /// The accounts of a client's memory.
 pub(crate) struct Room {

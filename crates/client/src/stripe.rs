@@ -4,16 +4,16 @@
 //! and work for other threads in an [`Outbox`].
 
 use crate::client::ClientInner;
-use crate::pages::{PAGE_BYTES, PageId, Pool};
+use crate::pages::Pool;
 use crate::session::Session;
 use crate::shared::FileShared;
+use crate::slots::Slots;
 use crate::statistics::{Counters, add};
 use ccpfs_cached_stripe::{CachedStripe, Effect, Input, Settings};
 use ccpfs_region::Region;
 use ccpfs_types::{Extent, Layout, LockId, OperationId, ResourceId, Sn};
 use ccpfs_wire::{Channel, LockRef, Message};
 use ccpfs_writeback::JobId;
-use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
 /// What a step leaves to do once the mutex is free.
@@ -63,20 +63,12 @@ pub(crate) struct Job {
     pub(crate) urgent: bool,
 }
 
-struct Slot {
-    page: PageId,
-    /// Operations that copy into or out of the page just now.
-    pins: u32,
-    /// Not needed any longer, but pinned.
-    orphan: bool,
-}
-
 /// What the mutex of a stripe protects.
 pub(crate) struct Inner {
     /// The session whose locks these are, and under which everything cached was got. Replaced only by [`Inner::lose`].
     session: Option<Arc<Session>>,
     cached: CachedStripe,
-    slots: BTreeMap<u64, Slot>,
+    slots: Slots,
     /// Answers that no thread has picked up yet.
     answers: Vec<(OperationId, Answer)>,
     /// Operations that want a lock for later, and end with its answer; and those that have it.
@@ -109,7 +101,7 @@ impl Stripe {
         let inner = Inner {
             session: None,
             cached: CachedStripe::new(resource),
-            slots: BTreeMap::new(),
+            slots: Slots::default(),
             answers: Vec::new(),
             speculative: Vec::new(),
             ahead: Vec::new(),
@@ -300,7 +292,7 @@ impl Inner {
             }
             Effect::Forgotten { extent } => {
                 out.freed = true;
-                if !self.slots.is_empty() {
+                if self.slots.page_count() > 0 {
                     self.free_pages(client.the_pool(), extent);
                 }
             }
@@ -364,93 +356,42 @@ impl Inner {
             Default::default();
     }
 
-    /// Makes sure that every byte of `extent` has a page, and pins them: start and length of each run of bytes.
-    ///
-    /// `Err(count)` if the pool lacks that many pages; nothing is pinned then.
+    /// See [`Slots::pin`].
     pub(crate) fn pin(
         &mut self,
         pool: &Pool,
         extent: Extent,
         runs: &mut Vec<(*mut u8, usize)>,
     ) -> Result<(), usize> {
-        let (first, last) = page_range(extent);
-        let mut missing = Vec::new();
-        for index in first..last {
-            if !self.slots.contains_key(&index) {
-                missing.push(index);
-            }
-        }
-        let mut fresh = Vec::with_capacity(missing.len());
-        if !pool.allocate(missing.len(), &mut fresh) {
-            return Err(missing.len());
-        }
-        for (index, page) in missing.into_iter().zip(fresh) {
-            self.slots.insert(index, Slot { page, pins: 0, orphan: false });
-        }
-        for (index, slot) in self.slots.range_mut(first..last) {
-            slot.pins += 1;
-            push_run(runs, pool.pointer(slot.page), *index, extent);
-        }
-        Ok(())
+        self.slots.pin(pool, extent, runs)
     }
 
-    /// Where bytes with pages lie in memory.
+    /// See [`Slots::runs`].
     pub(crate) fn runs(&self, pool: &Pool, extent: Extent, runs: &mut Vec<(*mut u8, usize)>) {
-        let (first, last) = page_range(extent);
-        let mut next = first;
-        for (index, slot) in self.slots.range(first..last) {
-            assert_eq!(*index, next, "cached bytes have pages");
-            next += 1;
-            push_run(runs, pool.pointer(slot.page), *index, extent);
-        }
-        assert_eq!(next, last, "cached bytes have pages");
+        self.slots.runs(pool, extent, runs);
     }
 
     /// Ends a pin. Pages that nothing needs any more go back to the pool.
     pub(crate) fn unpin(&mut self, pool: &Pool, extent: Extent) {
-        let (first, last) = page_range(extent);
-        let mut check = false;
-        for (_, slot) in self.slots.range_mut(first..last) {
-            slot.pins -= 1;
-            check |= slot.pins == 0 && slot.orphan;
-        }
-        if check {
+        if self.slots.unpin(extent) {
             self.free_pages(pool, extent);
         }
     }
 
     /// Gives back the pages within `extent` that hold no cached byte and are not in use.
     pub(crate) fn free_pages(&mut self, pool: &Pool, extent: Extent) {
-        let (first, last) = page_range(extent);
-        let mut freed = Vec::new();
-        let mut gone = Vec::new();
-        for (index, slot) in self.slots.range_mut(first..last) {
-            if self.cached.cache().needs_pages(page_extent(*index)) {
-                slot.orphan = false;
-            } else if slot.pins > 0 {
-                slot.orphan = true;
-            } else {
-                freed.push(slot.page);
-                gone.push(*index);
-            }
-        }
-        for index in gone {
-            self.slots.remove(&index);
-        }
-        pool.release(&freed);
+        let cache = self.cached.cache();
+        self.slots.free(pool, extent, |part| cache.needs_pages(part));
     }
 
-    /// Marks the pages of an operation that may end without making them needed.
+    /// See [`Slots::doubt`].
     pub(crate) fn doubt(&mut self, extent: Extent) {
-        let (first, last) = page_range(extent);
-        for (_, slot) in self.slots.range_mut(first..last) {
-            slot.orphan = true;
-        }
+        self.slots.doubt(extent);
     }
 
     /// Number of pages held.
     pub(crate) fn page_count(&self) -> usize {
-        self.slots.len()
+        self.slots.page_count()
     }
 
     /// Forgets clean bytes of all pages that are not in use, to make room.
@@ -476,25 +417,4 @@ pub(crate) fn to_eof(extent: Extent) -> Region {
 pub(crate) fn local(layout: Layout, stripe: &Stripe, extent: Extent) -> Option<Extent> {
     let index = stripe.resource.stripe;
     Extent::new(layout.stripe_length(index, extent.start()), layout.stripe_length(index, extent.end()))
-}
-
-fn page_range(extent: Extent) -> (u64, u64) {
-    (extent.start() / PAGE_BYTES, extent.end().div_ceil(PAGE_BYTES))
-}
-
-fn page_extent(index: u64) -> Extent {
-    Extent::with_length(index * PAGE_BYTES, PAGE_BYTES).expect("pages have bytes")
-}
-
-/// Adds the part of `extent` that lies on page `index` at `start`, joined to the run before it where memory goes on.
-fn push_run(runs: &mut Vec<(*mut u8, usize)>, start: *mut u8, index: u64, extent: Extent) {
-    let page = page_extent(index);
-    let part = page.intersection(extent).expect("the page was found by the extent");
-    let skip = usize::try_from(part.start() - page.start()).expect("within a page");
-    let length = usize::try_from(part.length()).expect("within a page");
-    let at = start.wrapping_add(skip);
-    match runs.last_mut() {
-        Some((last, bytes)) if last.wrapping_add(*bytes) == at => *bytes += length,
-        Some(_) | None => runs.push((at, length)),
-    }
 }
