@@ -284,17 +284,21 @@ impl Mount {
         loop {
             match window.pass(part) {
                 Pass::Under(hold) => return Ok(hold),
-                Pass::Take => self.take_for(handle, window)?,
+                Pass::Take => {
+                    let hold = self.take_hold(handle, window).map(Arc::new);
+                    let goes_on = window.taken(hold.as_ref().ok().cloned(), part);
+                    let hold = hold?;
+                    self.after_taking(handle, window, &hold);
+                    if goes_on {
+                        return Ok(hold);
+                    }
+                }
                 Pass::Wait => unreachable!("a pass has waited"),
             }
         }
     }
 
-    /// Takes the hold of a window that waits for it.
-    fn take_for(&self, handle: &Handle, window: &Arc<Window>) -> Result<(), Errno> {
-        let hold = self.take_hold(handle, window).map(Arc::new);
-        window.taken(hold.as_ref().ok().cloned());
-        let hold = hold?;
+    fn after_taking(&self, handle: &Handle, window: &Window, hold: &Hold) {
         let index = window.extent.start() / WINDOW_BYTES;
         if hold.is_wanted() {
             // It was before anybody could find it.
@@ -303,7 +307,6 @@ impl Mount {
         if let Some((other, hold)) = handle.inode.pages.surplus(index) {
             self.queue_drop(&handle.inode, other, hold);
         }
-        Ok(())
     }
 
     /// A hold in the place of one whose locks were lost, while its pages are on their way out: they go under the new one. For a request
@@ -453,11 +456,12 @@ mod tests {
         let window = pages.window(7);
         pages.forget(7);
         assert!(pages.known(7).is_some(), "somebody uses it");
-        assert!(matches!(window.pass(window.extent), Pass::Take));
+        let window_extent = window.extent;
+        assert!(matches!(window.pass(window_extent), Pass::Take));
         drop(window);
         pages.forget(7);
         assert!(pages.any(), "somebody takes it");
-        pages.window(7).taken(None);
+        assert!(!pages.window(7).taken(None, window_extent));
         pages.forget(7);
         assert!(!pages.any());
     }

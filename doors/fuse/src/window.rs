@@ -191,10 +191,13 @@ impl<H> Window<H> {
         }
     }
 
-    /// The hold that the caller went to take; none if that failed.
-    pub(crate) fn taken(&self, hold: Option<Arc<H>>) {
-        self.lock().pages = hold.map_or(Pages::None, Pages::Held);
+    /// The hold that the caller went to take, for a read of `part`; none if that failed. Whether that read may go on under it at once: pages
+    /// that it brings then go with the first sweep, which waits for it.
+    pub(crate) fn taken(&self, hold: Option<Arc<H>>, part: Extent) -> bool {
+        let mut state = self.lock();
+        state.pages = hold.map_or(Pages::None, Pages::Held);
         self.changed.notify_all();
+        matches!(state.pass(part), Pass::Under(_))
     }
 
     /// The hold that there is in whatever state, for a write of pages: it waits for nothing.
@@ -326,7 +329,7 @@ mod tests {
     fn window(held: bool) -> Window<u32> {
         let window = Window::new(pages(0, 15));
         assert!(matches!(window.pass(pages(0, 0)), Pass::Take));
-        window.taken(held.then(|| Arc::new(1)));
+        assert_eq!(window.taken(held.then(|| Arc::new(1)), pages(0, 0)), held);
         window
     }
 
@@ -338,7 +341,7 @@ mod tests {
         assert!(window.pass_now(part).is_none() && window.hold().is_none());
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| matches!(window.pass(part), Pass::Take));
-            window.taken(None);
+            window.taken(None, part);
             assert!(waiter.join().unwrap(), "whoever waited takes it after a failure");
         });
     }
@@ -378,7 +381,7 @@ mod tests {
         let window = window(false);
         assert_eq!(window.begin_change(ChangeId(1), pages(5, 6)), None);
         assert!(matches!(window.pass(pages(5, 5)), Pass::Take));
-        window.taken(Some(Arc::new(2)));
+        assert!(!window.taken(Some(Arc::new(2)), pages(5, 5)));
         assert!(window.pass_now(pages(6, 7)).is_none() && window.pass_now(pages(7, 8)).is_some());
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| matches!(window.pass(pages(5, 5)), Pass::Under(_)));
@@ -440,7 +443,9 @@ mod tests {
             let mut memory = self.pages[at].lock().unwrap();
             if memory.is_none() {
                 while let Pass::Take = window.pass(pages(page, page)) {
-                    window.taken(Some(Arc::new(0)));
+                    if window.taken(Some(Arc::new(0)), pages(page, page)) {
+                        break;
+                    }
                 }
                 *memory = Some(self.file.lock().unwrap()[at]);
             }

@@ -21,6 +21,11 @@ scenarios! { the first maps:
     appends_of_another_are_seen_in_a_mapping,
     a_file_is_cut_while_its_mapped_pages_are_wanted,
     nothing_of_a_mapping_comes_back_after_the_file_was_emptied,
+    what_is_written_into_a_page_stays_beside_what_is_stored_into_it,
+    what_is_stored_over_a_write_just_seen_stays,
+    a_hole_made_in_a_page_stays_while_the_page_is_stored_into,
+    records_are_appended_to_a_page_that_is_stored_into,
+    private_pages_show_what_is_written,
 }
 
 scenarios! { both map:
@@ -294,14 +299,11 @@ fn a_file_is_cut_while_its_mapped_pages_are_wanted(stage: &Stage) {
     a.put("f", &vec![0; 2 * PAGE]).unwrap();
     let (fa, fb) = (a.open("f", flags::BOTH).unwrap(), b.open("f", flags::BOTH).unwrap());
     let map = shared(a, fa, BOTH, PAGE);
-    // On one mount not into the page that is stored into meanwhile (semantics.md S25).
-    let place = if stage.is_on_one_mount() { PAGE + 100 } else { 100 };
-    let at = place as u64;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for round in 0..200_u64 {
-                b.pwrite(fb, &round.to_le_bytes(), at).unwrap();
-                assert_eq!(b.pread(fb, 8, at).unwrap(), round.to_le_bytes());
+                b.pwrite(fb, &round.to_le_bytes(), 100).unwrap();
+                assert_eq!(b.pread(fb, 8, 100).unwrap(), round.to_le_bytes());
             }
         });
         for round in 0..200_u64 {
@@ -313,7 +315,7 @@ fn a_file_is_cut_while_its_mapped_pages_are_wanted(stage: &Stage) {
     });
     let bytes = b.get("f").unwrap();
     assert_eq!(
-        (bytes.len(), &bytes[10..18], &bytes[place..place + 8]),
+        (bytes.len(), &bytes[10..18], &bytes[100..108]),
         (2 * PAGE, &199_u64.to_le_bytes()[..], &199_u64.to_le_bytes()[..])
     );
 }
@@ -332,4 +334,134 @@ fn nothing_of_a_mapping_comes_back_after_the_file_was_emptied(stage: &Stage) {
         look(a, fd);
         assert_eq!(a.pread(fd, 8, 0).unwrap(), [0; 8]);
     }
+}
+
+//= semantics.md#S2 type=test
+fn what_is_written_into_a_page_stays_beside_what_is_stored_into_it(stage: &Stage) {
+    let (a, b) = (&stage.a, &stage.b);
+    a.put("f", &vec![0; 2 * PAGE]).unwrap();
+    let others = [stage.another_a(), stage.another_a(), stage.another_b(), stage.another_b()];
+    let (storing, writing) = ([a, &others[0], &others[1]], [b, &others[2], &others[3]]);
+    // Each number has one writer, neighbours of it have others.
+    std::thread::scope(|scope| {
+        for (place, agent) in (0_u64..).step_by(16).zip(storing) {
+            scope.spawn(move || {
+                let fd = agent.open("f", flags::BOTH).unwrap();
+                let map = shared(agent, fd, BOTH, 2 * PAGE);
+                for round in 1..=150_u64 {
+                    agent.store(map, place, &round.to_le_bytes()).unwrap();
+                    assert_eq!(agent.load(map, place, 8).unwrap(), round.to_le_bytes());
+                }
+            });
+        }
+        for (place, agent) in (8_u64..).step_by(16).zip(writing) {
+            scope.spawn(move || {
+                let fd = agent.open("f", flags::BOTH).unwrap();
+                for round in 1..=150_u64 {
+                    agent.pwrite(fd, &round.to_le_bytes(), place).unwrap();
+                    assert_eq!(agent.pread(fd, 8, place).unwrap(), round.to_le_bytes());
+                }
+            });
+        }
+    });
+    assert_eq!(b.get("f").unwrap()[..48], 150_u64.to_le_bytes().repeat(6));
+}
+
+//= semantics.md#S2 type=test
+fn what_is_stored_over_a_write_just_seen_stays(stage: &Stage) {
+    let (a, b) = (&stage.a, &stage.b);
+    a.put("f", &vec![0; PAGE]).unwrap();
+    let (fa, fb) = (a.open("f", flags::BOTH).unwrap(), b.open("f", flags::BOTH).unwrap());
+    let map = shared(a, fa, BOTH, PAGE);
+    for round in 0..100_u64 {
+        let written = 2 * round + 1;
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(move || b.pwrite(fb, &written.to_le_bytes(), 64).unwrap());
+            loop {
+                let is_over = writer.is_finished();
+                if a.load(map, 64, 8).unwrap() == written.to_le_bytes() {
+                    break;
+                }
+                assert!(!is_over, "what was written is not seen");
+            }
+            a.store(map, 64, &(written + 1).to_le_bytes()).unwrap();
+        });
+        assert_eq!(b.pread(fb, 8, 64).unwrap(), (written + 1).to_le_bytes());
+        assert_eq!(a.load(map, 64, 8).unwrap(), (written + 1).to_le_bytes());
+    }
+}
+
+//= semantics.md#S2 type=test
+fn a_hole_made_in_a_page_stays_while_the_page_is_stored_into(stage: &Stage) {
+    let (a, b) = (&stage.a, &stage.b);
+    a.put("f", &vec![0; 2 * PAGE]).unwrap();
+    let (fa, fb) = (a.open("f", flags::BOTH).unwrap(), b.open("f", flags::BOTH).unwrap());
+    let map = shared(a, fa, BOTH, 2 * PAGE);
+    let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=100_u64 {
+                b.pwrite(fb, &round.to_le_bytes(), 100).unwrap();
+                b.fallocate(fb, hole, 96, 16).unwrap();
+                assert_eq!(b.pread(fb, 16, 96).unwrap(), [0; 16]);
+            }
+        });
+        for round in 1..=100_u64 {
+            a.store(map, 10, &round.to_le_bytes()).unwrap();
+            a.store(map, 112, &round.to_le_bytes()).unwrap();
+        }
+    });
+    let bytes = b.get("f").unwrap();
+    assert_eq!((&bytes[10..18], &bytes[112..120]), (&100_u64.to_le_bytes()[..], &100_u64.to_le_bytes()[..]));
+    assert_eq!(bytes[96..112], [0; 16]);
+}
+
+//= semantics.md#S4 type=test
+fn records_are_appended_to_a_page_that_is_stored_into(stage: &Stage) {
+    let (a, b) = (&stage.a, &stage.b);
+    a.put("f", &[0; 8]).unwrap();
+    let (fa, fb) = (a.open("f", flags::BOTH).unwrap(), b.open("f", flags::APPEND).unwrap());
+    let map = shared(a, fa, BOTH, PAGE);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=200_u64 {
+                b.write(fb, &round.to_le_bytes()).unwrap();
+            }
+        });
+        for round in 1..=200_u64 {
+            a.store(map, 0, &round.to_le_bytes()).unwrap();
+        }
+    });
+    let expected: Vec<u8> = std::iter::once(200).chain(1..=200_u64).flat_map(u64::to_le_bytes).collect();
+    assert!(b.get("f").unwrap() == expected);
+}
+
+//= semantics.md#S2 type=test
+fn private_pages_show_what_is_written(stage: &Stage) {
+    let (a, b) = (&stage.a, &stage.b);
+    a.put("f", &[0; PAGE]).unwrap();
+    let fa = a.open("f", flags::READ).unwrap();
+    let map = a.mmap(fa, READ, libc::MAP_PRIVATE, 0, PAGE).unwrap();
+    let second = stage.another_a();
+    let fb = b.open("f", flags::WRITE).unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Somebody else reads the page in again all the time.
+        scope.spawn(|| {
+            let fd = second.open("f", flags::READ).unwrap();
+            let map = second.mmap(fd, READ, libc::MAP_PRIVATE, 0, PAGE).unwrap();
+            while !done.load(std::sync::atomic::Ordering::SeqCst) {
+                second.load(map, 0, 8).unwrap();
+            }
+        });
+        let rounds = scope.spawn(|| {
+            for round in 1..=150_u64 {
+                b.pwrite(fb, &round.to_le_bytes(), 0).unwrap();
+                assert_eq!(a.load(map, 0, 8).unwrap(), round.to_le_bytes());
+            }
+        });
+        let result = rounds.join();
+        done.store(true, std::sync::atomic::Ordering::SeqCst);
+        result.unwrap();
+    });
 }
