@@ -333,10 +333,12 @@ static int expand_darray(const struct contents *c, struct flat *inner, int64_t e
     int64_t stride = extent;
     int code = own ? MPI_SUCCESS : MPI_ERR_NO_MEM;
 
-    /* Processes are numbered in C order always. */
-    for (MPI_Count d = dimensions; own && d-- > 0;) {
-        own[d] = rank % processes[d];
-        rank /= processes[d];
+    /* Processes are numbered in C order always. If there are more than the grid has, which MPI does not allow, this is what MPICH makes of it. */
+    MPI_Count below = i[0];
+    for (MPI_Count d = 0; own && d < dimensions; d++) {
+        below = below > processes[d] ? below / processes[d] : 1;
+        own[d] = rank / below;
+        rank %= below;
     }
     for (MPI_Count n = 0; n < dimensions && code == MPI_SUCCESS; n++) {
         MPI_Count d = is_c ? dimensions - 1 - n : n;

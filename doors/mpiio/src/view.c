@@ -68,18 +68,27 @@ static MPI_Datatype kept(MPI_Datatype datatype)
     return copy;
 }
 
+/* MPI's own representations; ROMIO takes capitals, too. NULL if it is none of them. */
+static const char *own_representation(const char *name)
+{
+    static const char *const OWN[] = {"native", "internal", "external32"};
+
+    for (size_t i = 0; i < sizeof OWN / sizeof OWN[0]; i++)
+        if (!strcasecmp(name, OWN[i]))
+            return OWN[i];
+    return NULL;
+}
+
 static int read_representation(const char *name, enum representation *representation)
 {
-    int code = MPI_ERR_UNSUPPORTED_DATAREP;
+    int code = because(MPI_ERR_UNSUPPORTED_DATAREP, "the data representation is not registered, or converts");
 
     *representation = NATIVE;
     if (!name || strlen(name) >= MPI_MAX_DATAREP_STRING)
         return because(MPI_ERR_ARG, "the name of the data representation is too long, or there is none");
-    /* ROMIO takes capitals, too. */
-    if (!strcasecmp(name, "native") || !strcasecmp(name, "internal"))
-        return MPI_SUCCESS;
-    if (!strcasecmp(name, "external32")) {
-        *representation = EXTERNAL32;
+    const char *own = own_representation(name);
+    if (own) {
+        *representation = strcmp(own, "external32") ? NATIVE : EXTERNAL32;
         return MPI_SUCCESS;
     }
     pthread_mutex_lock(&lock);
@@ -197,7 +206,7 @@ EXPORTED int MPI_File_set_view(MPI_File handle, MPI_Offset displacement, MPI_Dat
     file->etype_bytes = etype_bytes;
     file->displacement = displacement;
     file->representation = representation;
-    strcpy(file->datarep, datarep);
+    strcpy(file->datarep, own_representation(datarep) ? own_representation(datarep) : datarep);
     pthread_mutex_lock(&file->lock);
     file->position = 0;
     pthread_mutex_unlock(&file->lock);

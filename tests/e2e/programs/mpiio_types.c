@@ -243,7 +243,7 @@ static void views(MPI_File file)
     CHECK(MPI_File_write_at(file, 0, &number, 1, MPI_INT, MPI_STATUS_IGNORE) != MPI_SUCCESS);
     FAILS(MPI_ERR_ARG, MPI_File_set_view(file, 0, etype, MPI_INT, "native", MPI_INFO_NULL));
     MPI_Type_free(&etype);
-    OK(MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "external32", MPI_INFO_NULL));
+    OK(MPI_File_set_view(file, 0, MPI_INT, MPI_INT, "EXTERNAL32", MPI_INFO_NULL));
     OK(MPI_File_get_view(file, &displacement, &got_etype, &got_filetype, datarep));
     MPI_Type_get_envelope(got_etype, &integers, &addresses, &datatypes, &combiner);
     CHECK(combiner == MPI_COMBINER_NAMED && got_etype == MPI_INT && !strcmp(datarep, "external32"));
