@@ -1,4 +1,9 @@
 //! The threads that talk to a shard's device: tasks in, outcomes back. Device calls block; the shard thread never makes one.
+//!
+//! *What*: writes of one stripe that wait at the same time go to the device as one write, in the order of the file: pieces of several
+//! clients that lie side by side become one.
+//! *Invariants*: writes that are here together share no byte (the rules start no such two), so their order is free. Nothing waits
+//! for more to come: a thread that is free takes what there is.
 
 use ccpfs_device::{Device, DeviceError, Map, ObjectName};
 use ccpfs_shard::{Measure, Part, TaskId, TaskResult};
@@ -8,6 +13,7 @@ use ccpfs_types::{Extent, FileId, ResourceId};
 use ccpfs_wire::StoredStripe;
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,6 +21,13 @@ use std::thread::JoinHandle;
 
 /// Of so many tasks at least one is taken from the queue of those that nobody waits for.
 const URGENT_IN_A_ROW_MAX: u32 = 8;
+
+/// Most tasks, and most bytes, that are written in one go: who waits for the first waits for the last as well.
+const BATCH_TASKS_MAX: usize = 8;
+const BATCH_BYTES_MAX: u64 = 16 << 20;
+
+/// So many tasks of a queue are looked at for others of the same stripe.
+const LOOK_MAX: usize = 256;
 
 /// The name under which the device keeps a stripe.
 pub(crate) fn object_name(resource: ResourceId) -> ObjectName {
@@ -61,6 +74,24 @@ pub(crate) struct Done {
     pub(crate) buffer: Option<Buffer>,
 }
 
+impl Call {
+    /// If it is a write: of which stripe, and of how many bytes.
+    fn writes(&self) -> Option<(ResourceId, u64)> {
+        match self {
+            Call::Write { resource, parts, .. } => {
+                Some((*resource, parts.iter().map(|part| part.extent.length()).sum()))
+            }
+            Call::Cut { .. }
+            | Call::Read { .. }
+            | Call::Measure { .. }
+            | Call::Map { .. }
+            | Call::List { .. }
+            | Call::Sync { .. }
+            | Call::Remove { .. } => None,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Queues {
     urgent: VecDeque<Task>,
@@ -70,15 +101,31 @@ struct Queues {
 }
 
 impl Queues {
-    /// The next task: urgent ones first, but not for ever.
-    fn take(&mut self) -> Option<Task> {
+    /// What to do next: urgent tasks first, but not for ever. A write brings others of its stripe along, none of them less urgent.
+    fn take(&mut self) -> Option<Vec<Task>> {
         let others_turn = self.urgent_in_a_row >= URGENT_IN_A_ROW_MAX && !self.others.is_empty();
-        if !others_turn && let Some(task) = self.urgent.pop_front() {
-            self.urgent_in_a_row += 1;
-            return Some(task);
+        let urgent = !others_turn && !self.urgent.is_empty();
+        self.urgent_in_a_row = if urgent { self.urgent_in_a_row + 1 } else { 0 };
+        let queue = if urgent { &mut self.urgent } else { &mut self.others };
+        let mut batch = vec![queue.pop_front()?];
+        if let Some((resource, bytes)) = batch[0].call.writes() {
+            gather(queue, resource, BATCH_BYTES_MAX.saturating_sub(bytes), &mut batch);
         }
-        self.urgent_in_a_row = 0;
-        self.others.pop_front()
+        Some(batch)
+    }
+}
+
+/// Takes writes of a stripe out of a queue, as far as there is room.
+fn gather(queue: &mut VecDeque<Task>, resource: ResourceId, mut room: u64, batch: &mut Vec<Task>) {
+    let mut at = 0;
+    while at < queue.len().min(LOOK_MAX) && batch.len() < BATCH_TASKS_MAX {
+        match queue[at].call.writes() {
+            Some((other, bytes)) if other == resource && bytes <= room => {
+                room -= bytes;
+                batch.extend(queue.remove(at));
+            }
+            Some(_) | None => at += 1,
+        }
     }
 }
 
@@ -182,22 +229,22 @@ impl Drop for DevicePool {
 }
 
 fn work(shared: &Shared) {
-    while let Some(task) = next(shared) {
-        let done = execute(&*shared.device, &shared.failures, task);
-        lock(&shared.done).push(done);
+    while let Some(batch) = next(shared) {
+        let ended = execute(&*shared.device, &shared.failures, batch);
+        lock(&shared.done).extend(ended);
         shared.ended.notify_one();
         shared.waker.wake();
     }
 }
 
-fn next(shared: &Shared) -> Option<Task> {
+fn next(shared: &Shared) -> Option<Vec<Task>> {
     let mut queues = lock(&shared.queues);
     loop {
         if queues.closed {
             return None;
         }
-        if let Some(task) = queues.take() {
-            return Some(task);
+        if let Some(batch) = queues.take() {
+            return Some(batch);
         }
         queues = shared.tasks.wait(queues).unwrap_or_else(PoisonError::into_inner);
     }
@@ -236,7 +283,19 @@ impl Failures {
     }
 }
 
-fn execute(device: &dyn Device, failures: &Failures, task: Task) -> Done {
+/// Does what was taken together.
+fn execute(device: &dyn Device, failures: &Failures, batch: Vec<Task>) -> Vec<Done> {
+    if batch.len() > 1 && write_together(device, &batch).is_ok() {
+        return batch
+            .into_iter()
+            .map(|task| Done { task: task.id, result: TaskResult::Done, buffer: None })
+            .collect();
+    }
+    // What failed together is done again one by one, so that each is told what became of it.
+    batch.into_iter().map(|task| execute_one(device, failures, task)).collect()
+}
+
+fn execute_one(device: &dyn Device, failures: &Failures, task: Task) -> Done {
     let mut read = None;
     let result = match task.call {
         Call::Write { resource, bulk, base, parts } => {
@@ -280,14 +339,34 @@ fn done((): ()) -> TaskResult {
 }
 
 fn write(device: &dyn Device, resource: ResourceId, bulk: &[u8], parts: &[Part]) -> Result<(), DeviceError> {
-    let pieces: Vec<(u64, &[u8])> = parts
-        .iter()
-        .map(|part| {
-            let start = index(part.bulk_offset);
-            (part.extent.start(), &bulk[start..start + index(part.extent.length())])
-        })
-        .collect();
+    let pieces: Vec<(u64, &[u8])> =
+        parts.iter().map(|part| (part.extent.start(), &bulk[place(part)])).collect();
     device.write(object_name(resource), &pieces)
+}
+
+/// Writes what several writes of one stripe bring, in the order of the file.
+fn write_together(device: &dyn Device, batch: &[Task]) -> Result<(), ()> {
+    let mut pieces: Vec<(u64, &[u8])> = Vec::new();
+    let mut written = None;
+    for task in batch {
+        let Call::Write { resource, bulk, base, parts } = &task.call else { return Err(()) };
+        let bulk = &bulk[*base..];
+        pieces.extend(parts.iter().map(|part| (part.extent.start(), &bulk[place(part)])));
+        written = Some(*resource);
+    }
+    pieces.sort_unstable_by_key(|(start, _)| *start);
+    let object = object_name(written.ok_or(())?);
+    match catch_unwind(AssertUnwindSafe(|| device.write(object, &pieces))) {
+        Ok(Ok(())) => Ok(()),
+        // Whoever writes them one by one tells.
+        Ok(Err(_)) | Err(_) => Err(()),
+    }
+}
+
+/// Where the data of a part are in the bulk of its write.
+fn place(part: &Part) -> Range<usize> {
+    let start = index(part.bulk_offset);
+    start..start + index(part.extent.length())
 }
 
 fn cut(
@@ -330,4 +409,62 @@ fn list(device: &dyn Device, after: Option<ResourceId>, count_max: u32) -> Resul
 
 fn index(bytes: u64) -> usize {
     usize::try_from(bytes).expect("offsets in a frame's bulk were checked against its length")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ccpfs_device::{FailPoint, FaultyDevice, MemoryDevice};
+    use ccpfs_transport::BufferPool;
+
+    fn stripe(number: u32) -> ResourceId {
+        ResourceId { file: FileId([7; 16]), stripe: number }
+    }
+
+    fn write_task(id: u64, stripe_number: u32, start: u64, bytes: &[u8]) -> Task {
+        let mut bulk = BufferPool::new(1 << 20).try_take(bytes.len()).unwrap();
+        bulk.copy_from_slice(bytes);
+        let extent = Extent::with_length(start, bytes.len() as u64).unwrap();
+        let parts = vec![Part { extent, bulk_offset: 0 }];
+        Task {
+            id: TaskId(id),
+            call: Call::Write { resource: stripe(stripe_number), bulk: Arc::new(bulk), base: 0, parts },
+        }
+    }
+
+    fn ids(batch: &[Task]) -> Vec<u64> {
+        batch.iter().map(|task| task.id.0).collect()
+    }
+
+    #[test]
+    fn writes_of_one_stripe_go_together_and_none_that_is_less_urgent() {
+        let mut queues = Queues::default();
+        let sync = Task { id: TaskId(9), call: Call::Sync { resources: vec![stripe(0)] } };
+        queues.urgent.extend([write_task(1, 0, 40, b"urgent"), sync, write_task(2, 0, 0, b"urgent")]);
+        queues.others.extend([write_task(3, 1, 0, b"other"), write_task(4, 0, 30, b"before")]);
+        queues.others.extend((10..20).map(|id| write_task(id, 0, id * 100, b"more")));
+        assert_eq!(ids(&queues.take().unwrap()), [1, 2]);
+        assert_eq!(ids(&queues.take().unwrap()), [9]);
+        assert_eq!(ids(&queues.take().unwrap()), [3]);
+        assert_eq!(ids(&queues.take().unwrap()), [4, 10, 11, 12, 13, 14, 15, 16], "as many as may");
+        assert_eq!(ids(&queues.take().unwrap()), [17, 18, 19]);
+        assert!(queues.take().is_none());
+    }
+
+    #[test]
+    fn what_fails_together_is_done_one_by_one_and_each_is_told_what_became_of_it() {
+        let device = FaultyDevice::new(MemoryDevice::new());
+        let failures = Failures::default();
+        let batch = |first: u64| vec![write_task(first, 0, 4, b"efgh"), write_task(first + 1, 0, 0, b"abcd")];
+        let ended = execute(&device, &failures, batch(1));
+        assert_eq!(ended.iter().map(|done| done.task.0).collect::<Vec<_>>(), [1, 2]);
+        assert!(ended.iter().all(|done| matches!(done.result, TaskResult::Done)));
+        let mut bytes = [0; 9];
+        assert_eq!(device.read(object_name(stripe(0)), 0, &mut bytes), Ok(8));
+        assert_eq!(&bytes[..8], b"abcdefgh");
+        device.faults().set(FailPoint::NoSpaceAfter { bytes: 5 });
+        let ended = execute(&device, &failures, batch(3));
+        assert!(matches!(ended[0].result, TaskResult::Done));
+        assert!(matches!(ended[1].result, TaskResult::Failed { errno: libc::ENOSPC }));
+    }
 }

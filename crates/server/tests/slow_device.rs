@@ -20,9 +20,9 @@ struct GateDevice {
 #[derive(Default)]
 struct Gate {
     closed: bool,
-    /// Writes that wait at the gate.
+    /// Pieces of writes that wait at the gate.
     waiting: usize,
-    /// First byte of each write that has passed, in order.
+    /// First byte of each piece that has passed, in order.
     passed: Vec<u8>,
 }
 
@@ -36,7 +36,7 @@ impl GateDevice {
         self.changed.notify_all();
     }
 
-    /// Returns when so many writes wait at the gate.
+    /// Returns when so many pieces wait at the gate: how many of them are one write is up to the server.
     fn until_waiting(&self, count: usize) {
         let mut gate = self.gate.lock().unwrap();
         while gate.waiting != count {
@@ -52,13 +52,13 @@ impl GateDevice {
 impl Device for GateDevice {
     fn write(&self, object: ObjectName, pieces: &[(u64, &[u8])]) -> Result<(), DeviceError> {
         let mut gate = self.gate.lock().unwrap();
-        gate.waiting += 1;
+        gate.waiting += pieces.len();
         self.changed.notify_all();
         while gate.closed {
             gate = self.changed.wait(gate).unwrap();
         }
-        gate.waiting -= 1;
-        gate.passed.push(pieces[0].1[0]);
+        gate.waiting -= pieces.len();
+        gate.passed.extend(pieces.iter().map(|(_, bytes)| bytes[0]));
         drop(gate);
         self.inner.write(object, pieces)
     }

@@ -104,7 +104,19 @@ impl<V: Copy + PartialEq> ExtentMap<V> {
 
     /// Sets `extent` to `value`, whatever was there.
     pub fn insert(&mut self, extent: Extent, value: V) {
-        // The pieces of strided data lie apart, and what is written in order goes on where the last one ended: one search for either.
+        // The pieces of strided data lie apart, and what is written in order goes on where the last one ended: one search for either,
+        // and none behind everything.
+        if let Some(mut last) = self.entries.last_entry()
+            && last.get().0 <= extent.start()
+        {
+            if *last.get() == (extent.start(), value) {
+                last.get_mut().0 = extent.end();
+                self.bytes = self.bytes.wrapping_add(extent.length());
+            } else {
+                self.put(extent, value);
+            }
+            return;
+        }
         match self.entries.range_mut(..=extent.end()).next_back() {
             Some((_, (end, old))) if *end == extent.start() && *old == value => {
                 *end = extent.end();
@@ -193,7 +205,9 @@ impl<V: Copy + PartialEq> ExtentMap<V> {
 
     /// The last entry that overlaps `extent`.
     fn last_overlapping(&self, extent: Extent) -> Option<(Extent, V)> {
-        let (start, (end, value)) = self.entries.range(..extent.end()).next_back()?;
+        let last = self.entries.last_key_value()?;
+        let (start, (end, value)) =
+            if *last.0 < extent.end() { last } else { self.entries.range(..extent.end()).next_back()? };
         (*end > extent.start()).then(|| (stored(*start, *end), *value))
     }
 
