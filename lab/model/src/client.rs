@@ -23,7 +23,7 @@ pub struct Number {
     pub kind: u8,
     /// Which stripe, or which shard.
     pub of: u8,
-    /// Which of several.
+    /// Which of several; of locks, which part of the call.
     pub sub: u8,
 }
 
@@ -38,6 +38,8 @@ impl Number {
     pub const GLIMPSE: u8 = 4;
     /// A sync.
     pub const SYNC: u8 = 5;
+    /// A lock for later.
+    pub const AHEAD: u8 = 6;
 
     /// The number.
     #[must_use]
@@ -357,7 +359,7 @@ impl<'a> Turn<'a> {
         for cached in &mut node.stripes {
             let resource = cached.rules.resource();
             let rules = ccpfs_cached_stripe::CachedStripe::new(resource);
-            *cached = Cached { rules, pages: [POISON; BYTES], flying: Vec::new(), jobs: 0 };
+            *cached = Cached { rules, pages: [POISON; BYTES], flying: Vec::new(), jobs: 0, ahead: None };
         }
         let (world, node) = (self.world, self.node);
         self.ghost().vanished(world, node);
@@ -439,6 +441,11 @@ pub fn stripe_of(resource: ccpfs_types::ResourceId) -> u8 {
 /// The number of an operation on a stripe.
 pub(crate) const fn operation(tag: Tag, kind: u8, of: u8) -> OperationId {
     OperationId(Number { tag, kind, of, sub: 0 }.get())
+}
+
+/// The number of the use of a lock: which part of the call it is for.
+pub(crate) const fn lock(tag: Tag, of: u8, sub: u8) -> OperationId {
+    OperationId(Number { tag, kind: Number::LOCK, of, sub }.get())
 }
 
 /// What pages hold, extent by extent.

@@ -19,7 +19,8 @@ pub struct Part {
 /// What a thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// One write call: NBW, or BW over several stripes. Parts in stripe order.
+    /// One write call: NBW, or BW with several parts. Parts in the order of stripes and bytes; several of one stripe are locks of
+    /// their own.
     Write(&'static [Part]),
     /// One read call.
     Read(&'static [Part]),
@@ -46,6 +47,17 @@ pub enum Op {
     Sync,
 }
 
+/// How a call takes several locks (paper 001, section 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protocol {
+    /// One after the other, in their order.
+    TwoPhase,
+    /// All at once without waiting; then those that are missing one after the other.
+    OneTry,
+    /// Both by turns.
+    AltTry,
+}
+
 /// What else a world does, beyond the scripts.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -67,6 +79,8 @@ pub struct Options {
     pub swaps: bool,
     /// Above 0: who writes desires all pieces of this length that lie so many bytes apart from there on; otherwise all that follows.
     pub stride: u8,
+    /// How calls take several locks.
+    pub protocol: Protocol,
     /// Most bytes of one flush.
     pub flush_bytes_max: u64,
     /// Canceled locks with flushes put off before some are flushed.
@@ -86,6 +100,7 @@ pub const PLAIN: Options = Options {
     late_bytes: false,
     swaps: false,
     stride: 0,
+    protocol: Protocol::TwoPhase,
     flush_bytes_max: 1 << 20,
     put_off_max: 256,
     locks_max: 8,

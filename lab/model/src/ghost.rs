@@ -4,7 +4,7 @@
 //! writes of a byte is that of (sequence number of the lock, order within it). Writes of a client that was lost may be lost with it,
 //! as docs/semantics.md S10 and S12 say: they are *doubtful* from then on, unless an fsync covered them.
 
-use crate::config::{BYTES, Op};
+use crate::config::{BYTES, Op, Part};
 use crate::rule::{Broken, Found, Rule, broken};
 use crate::state::{Bytes, POISON, Stored, Tag, counted};
 use crate::world::World;
@@ -23,9 +23,13 @@ pub enum Phase {
     Failed,
 }
 
-/// What an operation did on one stripe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What an operation did under one lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Use {
+    /// Which part of the call.
+    pub part: u8,
+    /// On which stripe.
+    pub stripe: u8,
     /// Number of the lock it ran under.
     pub sn: u64,
     /// First byte and end of what it wrote, cut or read.
@@ -51,8 +55,30 @@ pub struct Past {
     pub before: u16,
     /// By stripe, the lengths that were true at some moment since it began, one bit each; kept for those who may ask.
     pub lengths: [u8; 2],
-    /// By stripe.
-    pub uses: [Option<Use>; 2],
+    /// By part.
+    pub uses: Vec<Use>,
+}
+
+impl Past {
+    /// What it did on a stripe.
+    fn on(&self, stripe: u8) -> impl Iterator<Item = &Use> {
+        self.uses.iter().filter(move |used| used.stripe == stripe)
+    }
+
+    /// What it did to a byte of a stripe.
+    fn at(&self, stripe: u8, byte: usize) -> Option<&Use> {
+        self.on(stripe).find(|used| used.holds(byte))
+    }
+
+    fn part(&mut self, part: u8) -> &mut Use {
+        self.uses.iter_mut().find(|used| used.part == part).expect("it has its lock")
+    }
+}
+
+impl Use {
+    fn holds(&self, byte: usize) -> bool {
+        (usize::from(self.start)..usize::from(self.end)).contains(&byte)
+    }
 }
 
 /// What has happened.
@@ -72,7 +98,7 @@ impl Ghost {
     pub fn new(ops: usize, stripes: u8, length: u8) -> Ghost {
         assert!(ops <= 16, "a set of operations is 16 bits");
         let past =
-            Past { phase: Phase::Ahead, doubtful: false, before: 0, lengths: [0; 2], uses: [None, None] };
+            Past { phase: Phase::Ahead, doubtful: false, before: 0, lengths: [0; 2], uses: Vec::new() };
         Ghost {
             ops: vec![past; ops],
             granted: vec![0; usize::from(stripes)],
@@ -106,13 +132,15 @@ impl Ghost {
     }
 
     /// An operation has a lock and will touch these bytes.
-    pub fn locked(&mut self, world: &World, tag: Tag, stripe: u8, sn: u64, (start, end): (u8, u8)) -> Found {
-        let used = Use { sn, start, end, active: true, order: None, saw: [POISON; BYTES] };
-        for (other, past) in self.ops.iter().enumerate() {
-            let theirs = past.uses[usize::from(stripe)].filter(|theirs| theirs.active);
-            let Some(theirs) = theirs.filter(|_| world.ops[other].node != world.op(tag).node) else {
+    pub fn locked(&mut self, world: &World, tag: Tag, part: u8, sn: u64) -> Found {
+        let Part { stripe, start, end } = world.op(tag).op.parts()[usize::from(part)];
+        let used = Use { part, stripe, sn, start, end, active: true, order: None, saw: [POISON; BYTES] };
+        let others = self.ops.iter().enumerate().filter(|(op, _)| world.ops[*op].node != world.op(tag).node);
+        for (other, theirs) in others.flat_map(|(other, past)| past.on(stripe).map(move |used| (other, used)))
+        {
+            if !theirs.active {
                 continue;
-            };
+            }
             let overlap = start < theirs.end && theirs.start < end;
             let (mine, other_mode) = (world.mode(tag), world.mode(number(other)));
             let (older, newer) = if theirs.sn < sn { (other_mode, mine) } else { (mine, other_mode) };
@@ -132,8 +160,15 @@ impl Ghost {
                 return broken(Rule::I1, what);
             }
         }
-        self.past(tag).uses[usize::from(stripe)] = Some(used);
+        let uses = &mut self.past(tag).uses;
+        uses.push(used);
+        uses.sort_unstable();
         Ok(())
+    }
+
+    /// A lock is given up before anything was done under it.
+    pub fn given_up(&mut self, tag: Tag, part: u8) {
+        self.past(tag).uses.retain(|used| used.part != part);
     }
 
     /// An append knows where it goes.
@@ -146,34 +181,30 @@ impl Ghost {
             return broken(Rule::I5, what);
         }
         let start = u8::try_from(offset).expect("scripts stay small");
-        let used = self.past(tag).uses[usize::from(stripe)].as_mut().expect("it has its lock");
+        let used = self.past(tag).part(0);
         (used.start, used.end) = (start, start + length);
         Ok(())
     }
 
     /// A write has marked its bytes, or a truncate is done.
-    pub fn committed(&mut self, world: &World, tag: Tag, stripe: u8) {
-        let node = world.op(tag).node;
+    pub fn committed(&mut self, world: &World, tag: Tag, part: u8) {
+        let (node, stripe) = (world.op(tag).node, self.past(tag).part(part).stripe);
         let mine = self.ops.iter().zip(&world.ops).filter(|(_, info)| info.node == node);
-        let order = mine
-            .filter(|(past, _)| past.uses[usize::from(stripe)].is_some_and(|u| u.order.is_some()))
-            .count();
-        let used = self.past(tag).uses[usize::from(stripe)].as_mut().expect("it has its lock");
+        let order = mine.flat_map(|(past, _)| past.on(stripe)).filter(|used| used.order.is_some()).count();
+        let used = self.past(tag).part(part);
         used.order = Some(u8::try_from(order).expect("scripts stay small"));
     }
 
-    /// An operation does not use its lock on a stripe any longer.
-    pub fn finished(&mut self, tag: Tag, stripe: u8) {
-        if let Some(used) = self.past(tag).uses[usize::from(stripe)].as_mut() {
-            used.active = false;
-        }
+    /// An operation does not use one of its locks any longer.
+    pub fn finished(&mut self, tag: Tag, part: u8) {
+        self.past(tag).part(part).active = false;
     }
 
     /// An operation returned an error: what it wrote is in doubt.
     pub fn failed(&mut self, tag: Tag) {
         let past = self.past(tag);
         (past.phase, past.doubtful) = (Phase::Failed, true);
-        past.uses.iter_mut().flatten().for_each(|used| used.active = false);
+        past.uses.iter_mut().for_each(|used| used.active = false);
     }
 
     /// A client is gone: what it has written since its last fsync is in doubt, and it uses no lock.
@@ -186,7 +217,7 @@ impl Ghost {
         for (op, (past, info)) in self.ops.iter_mut().zip(&world.ops).enumerate() {
             if info.node == node {
                 past.doubtful |= past.phase != Phase::Ahead && safe & 1 << op == 0;
-                past.uses.iter_mut().flatten().for_each(|used| used.active = false);
+                past.uses.iter_mut().for_each(|used| used.active = false);
             }
         }
     }
@@ -195,11 +226,10 @@ impl Ghost {
     fn writers(&self, world: &World, stripe: u8, byte: usize) -> Vec<((u64, u8), Tag)> {
         let mut found: Vec<((u64, u8), Tag)> = Vec::new();
         for (op, past) in self.ops.iter().enumerate() {
-            let Some(used) = past.uses[usize::from(stripe)].filter(|_| world.ops[op].op.writes()) else {
+            let Some(used) = past.at(stripe, byte).filter(|_| world.ops[op].op.writes()) else {
                 continue;
             };
-            let marked = used.order.is_some() || past.doubtful;
-            if marked && (usize::from(used.start)..usize::from(used.end)).contains(&byte) {
+            if used.order.is_some() || past.doubtful {
                 found.push(((used.sn, used.order.unwrap_or(u8::MAX)), number(op)));
             }
         }
@@ -215,14 +245,12 @@ impl Ghost {
     fn length(&self, world: &World, stripe: u8) -> Option<u64> {
         let mut length = world.config.length;
         let mut found: Vec<((u64, u8), Tag, Use)> = Vec::new();
-        for (op, past) in self.ops.iter().enumerate() {
-            let Some(used) = past.uses[usize::from(stripe)].filter(|_| world.ops[op].op.writes()) else {
-                continue;
-            };
-            if past.doubtful {
+        for (op, past) in self.ops.iter().enumerate().filter(|(op, _)| world.ops[*op].op.writes()) {
+            if past.doubtful && past.on(stripe).next().is_some() {
                 return None;
             }
-            found.extend(used.order.map(|order| ((used.sn, order), number(op), used)));
+            found
+                .extend(past.on(stripe).filter_map(|used| Some(((used.sn, used.order?), number(op), *used))));
         }
         found.sort_unstable_by_key(|(key, ..)| *key);
         for (_, tag, used) in found {
@@ -244,9 +272,8 @@ impl Ghost {
                 None => u8::MAX,
             };
             for (past, _) in self.ops.iter().zip(&world.ops).filter(|(_, info)| info.op.cuts()) {
-                let used = past.uses[usize::from(stripe)];
-                now |=
-                    used.filter(|used| used.active && used.order.is_none()).map_or(0, |used| 1 << used.start);
+                let cutting = past.on(stripe).filter(|used| used.active && used.order.is_none());
+                now |= cutting.fold(0, |set, used| set | 1 << used.start);
             }
             for (past, info) in self.ops.iter_mut().zip(&world.ops) {
                 let asks = matches!(info.op, Op::Size { .. } | Op::Read(_)) && past.phase == Phase::Running;
@@ -267,8 +294,9 @@ impl Ghost {
     }
 
     /// A read has its bytes; `size` if it asked for the length.
-    pub fn read(&mut self, world: &World, tag: Tag, stripe: u8, bytes: Bytes, size: Option<u64>) -> Found {
-        let used = self.ops[usize::from(tag) - 1].uses[usize::from(stripe)].expect("it has its lock");
+    pub fn read(&mut self, world: &World, tag: Tag, part: u8, bytes: Bytes, size: Option<u64>) -> Found {
+        let used = *self.past(tag).part(part);
+        let stripe = used.stripe;
         let (start, mut end) = (usize::from(used.start), usize::from(used.end));
         if let Some(size) = size {
             if (start, end) != (0, BYTES) {
@@ -285,8 +313,7 @@ impl Ghost {
         for byte in start..end {
             saw[byte] = self.seen(world, tag, (stripe, byte), bytes[byte], used.sn)?;
         }
-        let used = self.past(tag).uses[usize::from(stripe)].as_mut().expect("it has its lock");
-        used.saw = saw;
+        self.past(tag).part(part).saw = saw;
         Ok(())
     }
 
@@ -328,13 +355,9 @@ impl Ghost {
     fn not_lost_before(&self, world: &World, reader: Tag, at: (u8, usize), writer: Tag, sn: u64) -> Found {
         let (stripe, byte) = at;
         for (op, past) in self.ops.iter().enumerate().filter(|(_, past)| past.phase == Phase::Returned) {
-            let Some(used) = past.uses[usize::from(stripe)] else { continue };
+            let Some(used) = past.at(stripe, byte) else { continue };
             let saw = used.saw[byte];
-            if saw == POISON
-                || saw == writer
-                || used.sn <= sn
-                || self.key(stripe, saw) > self.key(stripe, writer)
-            {
+            if saw == POISON || saw == writer || used.sn <= sn || self.key(at, saw) > self.key(at, writer) {
                 continue;
             }
             let what = format!(
@@ -348,11 +371,11 @@ impl Ghost {
         Ok(())
     }
 
-    fn key(&self, stripe: u8, tag: Tag) -> (u64, u8) {
+    fn key(&self, (stripe, byte): (u8, usize), tag: Tag) -> (u64, u8) {
         if tag == 0 {
             return (0, 0);
         }
-        let used = self.ops[usize::from(tag) - 1].uses[usize::from(stripe)];
+        let used = self.ops[usize::from(tag) - 1].at(stripe, byte);
         used.map_or((0, 0), |used| (used.sn, used.order.unwrap_or(u8::MAX)))
     }
 
@@ -360,7 +383,7 @@ impl Ghost {
     pub fn returned(&mut self, world: &World, tag: Tag) -> Found {
         let past = self.past(tag);
         past.phase = Phase::Returned;
-        past.uses.iter_mut().flatten().for_each(|used| used.active = false);
+        past.uses.iter_mut().for_each(|used| used.active = false);
         let mut after = self.real_time();
         for stripe in 0..world.config.stripes {
             for byte in 0..BYTES {
@@ -395,12 +418,10 @@ impl Ghost {
         let mut writers: Vec<((u64, u8), usize)> = Vec::new();
         let mut readers: Vec<((u64, u8), usize, Tag)> = Vec::new();
         for (op, past) in self.ops.iter().enumerate().filter(|(_, past)| !past.doubtful) {
-            let Some(used) = past.uses[usize::from(stripe)] else { continue };
+            let Some(used) = past.at(stripe, byte) else { continue };
             if used.saw[byte] != POISON {
-                readers.push((self.key(stripe, used.saw[byte]), op, used.saw[byte]));
-            } else if world.ops[op].op.writes()
-                && (usize::from(used.start)..usize::from(used.end)).contains(&byte)
-            {
+                readers.push((self.key((stripe, byte), used.saw[byte]), op, used.saw[byte]));
+            } else if world.ops[op].op.writes() {
                 writers.push(((used.sn, used.order.unwrap_or(u8::MAX)), op));
             }
         }

@@ -12,11 +12,14 @@
 //! *What is checked* ([`ghost`]): I1 to I9 as far as one life of a server shows them, that no rule panics, and that no state is
 //! terminal in which an operation has not returned.
 //!
+//! Whether a run can go on for ever is asked apart ([`endless`]): worlds in which calls try for locks must have no circle of states.
+//!
 //! *How*: [`CONFIGS`] is the table of worlds, [`check::check`] searches one of them breadth first.
 
 pub mod check;
 pub mod client;
 pub mod config;
+pub mod endless;
 pub mod ghost;
 pub mod mark;
 pub mod model;
@@ -25,6 +28,7 @@ pub mod server;
 pub mod state;
 pub mod story;
 pub mod table;
+pub mod taking;
 pub mod thread;
 pub mod world;
 

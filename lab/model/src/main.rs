@@ -1,6 +1,7 @@
 //! `ccpfs-model`: searches the worlds of the table and prints what came of it.
 
 use ccpfs_model::check::Limits;
+use ccpfs_model::endless::{Circles, circles};
 use ccpfs_model::{CONFIGS, Config, Outcome, Report, check};
 use clap::Parser;
 use std::process::ExitCode;
@@ -28,6 +29,9 @@ struct Options {
     /// Threads of a search.
     #[arg(long, value_name = "N", default_value_t = 2)]
     threads: usize,
+    /// Look for runs without an end instead: circles of states.
+    #[arg(long)]
+    circles: bool,
     /// Stop at the first configuration that is broken.
     #[arg(long)]
     fail_fast: bool,
@@ -49,6 +53,9 @@ fn main() -> ExitCode {
         eprintln!("no configuration is named like this; --list shows them");
         return ExitCode::from(2);
     }
+    if options.circles {
+        return look_for_circles(&chosen, options.states_max.unwrap_or(1_000_000));
+    }
     let time_max = options.seconds_max.map(Duration::from_secs);
     let limits = Limits { states_max: options.states_max, time_max, threads: options.threads.max(1) };
     let mut broken = false;
@@ -69,6 +76,23 @@ fn main() -> ExitCode {
         let (states, unique) = (sum(&all, |r| r.states), sum(&all, |r| r.unique));
         let seconds: f64 = all.iter().map(|report| report.took.as_secs_f64()).sum();
         println!("{:28} {states:>12} {unique:>12} {:>6} {seconds:>8.1}", "all", "");
+    }
+    if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Looks for circles in each world, and says what there is.
+fn look_for_circles(chosen: &[&'static Config], states_max: usize) -> ExitCode {
+    let mut broken = false;
+    for config in chosen {
+        let said = match circles(config, states_max) {
+            Circles::None { states } => format!("{states:>12} states, no circle"),
+            Circles::Unknown { states } => format!("{states:>12} states, no circle among these"),
+            Circles::Found { path } => {
+                broken = true;
+                format!("a run without an end:\n    {}", path.join("\n    "))
+            }
+        };
+        println!("{:28} {said}", config.name);
     }
     if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

@@ -39,11 +39,17 @@ pub enum Mark {
     Failed,
     /// A holder was asked how far its data reach.
     Glimpse,
+    /// A lock that was asked for without waiting was refused.
+    Refused,
+    /// Locks were given up because one before them was refused.
+    GivenUp,
+    /// A lock was asked for while one before it was waited for.
+    Ahead,
 }
 
 impl Mark {
     /// All of them.
-    pub const ALL: [Mark; 18] = [
+    pub const ALL: [Mark; 21] = [
         Mark::EarlyGrant,
         Mark::EarlyRevocation,
         Mark::Upgrade,
@@ -62,5 +68,8 @@ impl Mark {
         Mark::Fenced,
         Mark::Failed,
         Mark::Glimpse,
+        Mark::Refused,
+        Mark::GivenUp,
+        Mark::Ahead,
     ];
 }

@@ -56,9 +56,10 @@ pub(crate) fn deliver(world: &World, state: &mut State, link: usize, channel: u8
             .filter(|(newest, _)| *newest <= sn.0)
             .for_each(|newest| *newest = (sn.0, 0));
     }
-    if let Message::Enqueue { request, resource, mode, required, .. } = &message {
+    if let Message::Enqueue { request, resource, mode, required, terms, .. } = &message {
         let (stripe, required) = (stripe_of(*resource), required.bounds());
-        let waiting = Waiting { stripe, client: from, request: *request, mode: *mode, required };
+        let is_next = terms.part == ccpfs_types::Part::Next;
+        let waiting = Waiting { stripe, client: from, request: *request, mode: *mode, required, is_next };
         server(state, shard).waiting.push(waiting);
     }
     let channel = CHANNELS[usize::from(channel)];
@@ -187,6 +188,13 @@ fn served(world: &World, server: &mut Server, to: ClientId, message: &Message) -
     let answered = |waiting: &Waiting| waiting.client == to && waiting.request == *request;
     let Some(place) = server.waiting.iter().position(answered) else { return Ok(()) };
     let served = server.waiting.remove(place);
+    if let Message::Denied { .. } = message {
+        world.mark(Mark::Refused);
+        return Ok(());
+    }
+    if served.is_next {
+        return Ok(());
+    }
     let passed = server.waiting[..place].iter().find(|earlier| {
         earlier.stripe == served.stripe
             && earlier.required.overlaps(served.required)

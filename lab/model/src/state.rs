@@ -5,7 +5,7 @@ use crate::ghost::Ghost;
 use crate::rule::Broken;
 use ccpfs_cached_stripe::CachedStripe;
 use ccpfs_shard::Shard;
-use ccpfs_types::{ClientId, Extent, LockMode, RequestId};
+use ccpfs_types::{ClientId, Extent, LockMode, OperationId, RequestId};
 use ccpfs_wire::Message;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -60,6 +60,8 @@ pub struct Cached {
     pub flying: Vec<(u64, Vec<(Extent, u64)>)>,
     /// Flushes made so far.
     pub jobs: u64,
+    /// The operation that took a lock for later, whose request waits; it ends with the answer.
+    pub ahead: Option<OperationId>,
 }
 
 /// A thread of a client: it runs its script.
@@ -76,10 +78,14 @@ pub struct Thread {
 pub enum Step {
     /// None has begun.
     Idle,
-    /// Waits for the lock of this part.
+    /// Takes its locks.
     Locking {
-        /// Which part.
-        part: u8,
+        /// How each of them stands.
+        locks: Vec<Standing>,
+        /// What was asked for last: the first, and the one behind the last.
+        asked: (u8, u8),
+        /// Whether without waiting.
+        tries: bool,
     },
     /// Waits until its part can be looked at.
     Looking {
@@ -133,6 +139,19 @@ pub enum Step {
         /// Servers.
         left: u8,
     },
+}
+
+/// How a lock of a call stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// It is not asked for.
+    Open,
+    /// It is asked for.
+    Asked,
+    /// It was not to be had at once.
+    Refused,
+    /// It is held.
+    Held,
 }
 
 /// A message under way, with its data.
@@ -196,6 +215,8 @@ pub struct Waiting {
     pub mode: LockMode,
     /// What must be covered.
     pub required: Extent,
+    /// Nobody who waits is in its way (R47).
+    pub is_next: bool,
 }
 
 /// A stripe on a device.

@@ -1,6 +1,6 @@
 //! The worlds that are searched: a table.
 
-use crate::config::{BYTES, Config, Op, Options, PLAIN, Part};
+use crate::config::{BYTES, Config, Op, Options, PLAIN, Part, Protocol};
 
 const fn part(stripe: u8, start: u8, end: u8) -> Part {
     assert!(start < end && end as usize <= BYTES);
@@ -24,6 +24,10 @@ const R04: Op = Op::Read(&[part(0, 0, 4)]);
 /// A write, and a read, of two stripes.
 const WW: Op = Op::Write(&[part(0, 0, 1), part(1, 0, 1)]);
 const RR: Op = Op::Read(&[part(0, 0, 1), part(1, 0, 1)]);
+/// Two parts of one stripe, and of two; the same, read.
+const PP: Op = Op::Write(&[part(0, 0, 1), part(0, 2, 3)]);
+const RP: Op = Op::Read(&[part(0, 0, 1), part(0, 2, 3)]);
+const PPW: Op = Op::Write(&[part(0, 0, 1), part(0, 2, 3), part(1, 0, 1)]);
 /// One stripe of them.
 const Z0: Op = Op::Write(&[part(0, 0, 1)]);
 const Z1: Op = Op::Write(&[part(1, 0, 1)]);
@@ -47,6 +51,8 @@ const ONE: Config = Config {
 };
 const TWO: Config = Config { stripes: 2, shards: 2, ..ONE };
 
+const ALT: Options = Options { protocol: Protocol::AltTry, ..PLAIN };
+const ONCE: Options = Options { protocol: Protocol::OneTry, ..PLAIN };
 const STRIDED: Options = Options { stride: 2, ..PLAIN };
 
 const SLOW: Options = Options { slow_device: true, ..PLAIN };
@@ -121,6 +127,72 @@ pub static CONFIGS: &[Config] = &[
         about: "a call over two stripes among calls of each",
         nodes: &[&[&[WW]], &[&[Z0, Z1]], &[&[RR]]],
         states_max: Some(400_000),
+        ..TWO
+    },
+    Config {
+        name: "alt-try",
+        about: "calls over two stripes ask for both at once, then by turns; what is wanted next is asked for ahead",
+        nodes: &[&[&[WW]], &[&[WW]]],
+        options: ALT,
+        small: true,
+        ..TWO
+    },
+    Config {
+        name: "alt-try-again",
+        about: "the same, with a read behind each write: locks are kept, and taken back",
+        nodes: &[&[&[WW]], &[&[WW, RR]]],
+        options: ALT,
+        ..TWO
+    },
+    Config {
+        name: "alt-try-three",
+        about: "three clients want both stripes, and one of them wants one alone",
+        nodes: &[&[&[WW]], &[&[WW]], &[&[Z1]]],
+        options: ALT,
+        ..TWO
+    },
+    Config {
+        name: "alt-try-datatype",
+        about: "the same under the policy of paper 001: exact, nothing early",
+        nodes: &[&[&[WW]], &[&[WW, RR]]],
+        policy: "datatype",
+        options: ALT,
+        ..TWO
+    },
+    Config {
+        name: "one-try",
+        about: "calls over two stripes ask for both at once, and then in order",
+        nodes: &[&[&[WW]], &[&[WW, RR]]],
+        options: ONCE,
+        ..TWO
+    },
+    Config {
+        name: "parts",
+        about: "calls with two locks on one stripe, in order (R47)",
+        nodes: &[&[&[PP]], &[&[PP, RP]]],
+        ..ONE
+    },
+    Config {
+        name: "parts-alt-try",
+        about: "two locks on one stripe, both at once and then by turns",
+        nodes: &[&[&[PP]], &[&[PP]]],
+        options: ALT,
+        small: true,
+        ..ONE
+    },
+    Config {
+        name: "parts-datatype",
+        about: "the same under the policy of paper 001, with a reader of all between",
+        nodes: &[&[&[PP]], &[&[PP]], &[&[R04]]],
+        policy: "datatype",
+        options: ALT,
+        ..ONE
+    },
+    Config {
+        name: "parts-and-stripes",
+        about: "two locks on one stripe and one on another",
+        nodes: &[&[&[PPW]], &[&[PPW]]],
+        options: ALT,
         ..TWO
     },
     Config {

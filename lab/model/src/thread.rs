@@ -1,18 +1,17 @@
 //! The calls of a client's threads: the same steps as those of the product's shell, in the same order.
 
-use crate::client::{Number, Turn, next_job, operation};
-use crate::config::{BYTES, Op, Part};
+use crate::client::{Number, Turn, lock, next_job, operation};
+use crate::config::{BYTES, Op, Part, Protocol};
 use crate::ghost::Phase;
 use crate::mark::Mark;
 use crate::rule::{Found, Rule, broken};
-use crate::state::{Data, Step, Tag, range};
+use crate::state::{Data, Standing, Step, Tag, range};
 use ccpfs_cached_stripe::Input;
-use ccpfs_region::{Region, Section, UNBOUNDED};
-use ccpfs_types::{Extent, LockId, OperationId, RequestId, Sn, Terms};
+use ccpfs_types::{Extent, OperationId, RequestId};
 use ccpfs_wire::{Channel, Message};
 use ccpfs_writeback::BarrierId;
 
-fn extent(start: u8, end: u8) -> Extent {
+pub(crate) fn extent(start: u8, end: u8) -> Extent {
     Extent::new(start.into(), end.into()).expect("scripts touch bytes")
 }
 
@@ -25,7 +24,10 @@ impl Turn<'_> {
         match self.world.op(tag).op {
             Op::Sync => self.begin_sync(tag),
             Op::Size { stripe } => self.measure(tag, stripe, Vec::new()),
-            Op::Write(_) | Op::Read(_) | Op::Append { .. } | Op::Truncate { .. } => self.acquire(tag, 0),
+            op @ (Op::Write(_) | Op::Read(_) | Op::Append { .. } | Op::Truncate { .. }) => {
+                let at_once = self.world.config.options.protocol != Protocol::TwoPhase;
+                self.take_locks(tag, vec![Standing::Open; op.parts().len()], 0, at_once)
+            }
         }
     }
 
@@ -33,13 +35,13 @@ impl Turn<'_> {
         self.world.op(tag).thread
     }
 
-    fn set(&mut self, tag: Tag, step: Step) {
+    pub(crate) fn set(&mut self, tag: Tag, step: Step) {
         let thread = self.thread_of(tag);
         self.node().threads[thread].step = step;
     }
 
     /// Whether the operation is the one that its thread is at.
-    fn is_present(&self, tag: Tag) -> bool {
+    pub(crate) fn is_present(&self, tag: Tag) -> bool {
         let info = self.world.op(tag);
         let thread = &self.state.nodes[self.node].threads[info.thread];
         info.node == self.node
@@ -47,59 +49,15 @@ impl Turn<'_> {
             && self.world.tag(self.node, info.thread, thread.next) == tag
     }
 
-    fn step_of(&self, tag: Tag) -> &Step {
+    pub(crate) fn step_of(&self, tag: Tag) -> &Step {
         &self.state.nodes[self.node].threads[self.thread_of(tag)].step
     }
 
-    fn part(&self, tag: Tag, part: u8) -> Option<Part> {
+    pub(crate) fn part(&self, tag: Tag, part: u8) -> Option<Part> {
         self.world.op(tag).op.parts().get(usize::from(part)).copied()
     }
 
-    fn acquire(&mut self, tag: Tag, part: u8) -> Found {
-        let Some(Part { stripe, start, end }) = self.part(tag, part) else { return self.all_locked(tag) };
-        self.set(tag, Step::Locking { part });
-        let required = match self.world.op(tag).op {
-            Op::Write(_) | Op::Read(_) => extent(start, end),
-            Op::Append { .. } | Op::Truncate { .. } => Extent::to_eof(start.into()),
-            Op::Size { .. } | Op::Sync => return Ok(()),
-        };
-        let stride = match self.world.op(tag).op {
-            Op::Write(_) => u64::from(self.world.config.options.stride),
-            Op::Read(_) | Op::Append { .. } | Op::Truncate { .. } | Op::Size { .. } | Op::Sync => 0,
-        };
-        let desired = Section::new(required.start(), required.length(), &[(stride, UNBOUNDED)])
-            .map_or_else(|_| Region::from(Extent::to_eof(required.start())), Region::from);
-        let number = Number { tag, kind: Number::LOCK, of: stripe, sub: 0 }.get();
-        let input = Input::Acquire {
-            operation: OperationId(number),
-            mode: self.world.mode(tag),
-            required: required.into(),
-            desired,
-            request: RequestId(number),
-            terms: Terms::WAIT,
-        };
-        self.step(stripe, input)
-    }
-
-    /// A lock is here, or will not come.
-    pub(crate) fn answered(&mut self, operation: OperationId, answer: Result<(LockId, Sn), i32>) -> Found {
-        let Some(Number { tag, .. }) = Number::of(operation.0).filter(|number| self.is_present(number.tag))
-        else {
-            return Ok(());
-        };
-        let Step::Locking { part } = *self.step_of(tag) else { return Ok(()) };
-        match answer {
-            Ok((_, sn)) => {
-                let Some(Part { stripe, start, end }) = self.part(tag, part) else { return Ok(()) };
-                let world = self.world;
-                self.ghost().locked(world, tag, stripe, sn.0, (start, end))?;
-                self.acquire(tag, part + 1)
-            }
-            Err(errno) => self.fail(tag, errno),
-        }
-    }
-
-    fn all_locked(&mut self, tag: Tag) -> Found {
+    pub(crate) fn all_locked(&mut self, tag: Tag) -> Found {
         match self.world.op(tag).op {
             Op::Write(parts) => {
                 for part in parts {
@@ -113,7 +71,7 @@ impl Turn<'_> {
             Op::Truncate { stripe, length } => {
                 self.set(tag, Step::Cutting);
                 let request = RequestId(Number { tag, kind: Number::CUT, of: stripe, sub: 0 }.get());
-                let operation = operation(tag, Number::LOCK, stripe);
+                let operation = lock(tag, stripe, 0);
                 self.step(stripe, Input::Truncate { operation, length: length.into(), request })
             }
             Op::Size { .. } | Op::Sync => Ok(()),
@@ -132,7 +90,7 @@ impl Turn<'_> {
             return Ok(());
         };
         self.set(tag, Step::Looking { part });
-        let operation = operation(tag, Number::LOCK, stripe);
+        let operation = lock(tag, stripe, part);
         self.step(stripe, Input::Look { operation, extent: extent(start, end), ahead_bytes: 0 })?;
         if self.is_present(tag) && *self.step_of(tag) == (Step::Looking { part }) {
             self.world.mark(Mark::LookWaits);
@@ -178,10 +136,7 @@ impl Turn<'_> {
         self.set(tag, Step::Fetching { part, extents, left: left - 1, short: short.clone() });
         if let Some(got) = got {
             self.cached(stripe).pages[range(got)].copy_from_slice(&bytes);
-            self.step(
-                stripe,
-                Input::Fetched { operation: operation(tag, Number::LOCK, stripe), extent: got },
-            )?;
+            self.step(stripe, Input::Fetched { operation: lock(tag, stripe, part), extent: got })?;
         }
         if !self.is_present(tag) || left > 1 {
             return Ok(());
@@ -198,10 +153,7 @@ impl Turn<'_> {
         for left_out in short {
             if let Some(extent) = Extent::new(left_out.start(), left_out.end().min(size)) {
                 self.fill(stripe, extent, 0);
-                self.step(
-                    stripe,
-                    Input::Fetched { operation: operation(tag, Number::LOCK, stripe), extent },
-                )?;
+                self.step(stripe, Input::Fetched { operation: lock(tag, stripe, 0), extent })?;
             }
         }
         Ok(())
@@ -288,16 +240,16 @@ impl Turn<'_> {
     fn copy_out(&mut self, tag: Tag, size: Option<u64>) -> Found {
         let world = self.world;
         let parts = world.op(tag).op.parts();
-        for part in &parts {
-            if !self.cached(part.stripe).rules.holds(operation(tag, Number::LOCK, part.stripe)) {
+        for (number, part) in (0..).zip(&parts) {
+            if !self.cached(part.stripe).rules.holds(lock(tag, part.stripe, number)) {
                 return self.fail(tag, ccpfs_cached_stripe::EIO);
             }
             let pages = self.cached(part.stripe).pages;
-            self.ghost().read(world, tag, part.stripe, pages, size)?;
+            self.ghost().read(world, tag, number, pages, size)?;
         }
-        for part in &parts {
-            self.ghost().finished(tag, part.stripe);
-            self.step(part.stripe, Input::Finish { operation: operation(tag, Number::LOCK, part.stripe) })?;
+        for (number, part) in (0..).zip(&parts) {
+            self.ghost().finished(tag, number);
+            self.step(part.stripe, Input::Finish { operation: lock(tag, part.stripe, number) })?;
         }
         self.give_back(tag)
     }
@@ -311,13 +263,13 @@ impl Turn<'_> {
                 extent(start, end)
             }
         };
-        let operation = operation(tag, Number::LOCK, stripe);
+        let operation = lock(tag, stripe, part);
         self.step(stripe, Input::Written { operation, extent: written, now_ns: 0 })?;
         if !self.is_present(tag) {
             return Ok(());
         }
-        self.ghost().committed(world, tag, stripe);
-        self.ghost().finished(tag, stripe);
+        self.ghost().committed(world, tag, part);
+        self.ghost().finished(tag, part);
         self.step(stripe, Input::Finish { operation })?;
         if self.part(tag, part + 1).is_some() {
             self.set(tag, Step::Copied { part: part + 1, offset });
@@ -337,16 +289,15 @@ impl Turn<'_> {
     }
 
     /// The call returns an error.
-    fn fail(&mut self, tag: Tag, errno: i32) -> Found {
+    pub(crate) fn fail(&mut self, tag: Tag, errno: i32) -> Found {
         self.excuse("a call", errno)?;
         self.ghost().failed(tag);
         let thread = self.thread_of(tag);
         let t = &mut self.node().threads[thread];
         t.next += 1;
         t.step = Step::Idle;
-        for part in self.world.op(tag).op.parts() {
-            let operation = operation(tag, Number::LOCK, part.stripe);
-            self.step(part.stripe, Input::Finish { operation })?;
+        for (number, part) in (0..).zip(self.world.op(tag).op.parts()) {
+            self.step(part.stripe, Input::Finish { operation: lock(tag, part.stripe, number) })?;
         }
         Ok(())
     }
@@ -398,10 +349,10 @@ impl Turn<'_> {
             return Ok(());
         }
         let world = self.world;
-        self.ghost().committed(world, tag, of);
-        self.ghost().finished(tag, of);
-        self.step(of, Input::Cut { operation: operation(tag, Number::LOCK, of) })?;
-        self.step(of, Input::Finish { operation: operation(tag, Number::LOCK, of) })?;
+        self.ghost().committed(world, tag, 0);
+        self.ghost().finished(tag, 0);
+        self.step(of, Input::Cut { operation: lock(tag, of, 0) })?;
+        self.step(of, Input::Finish { operation: lock(tag, of, 0) })?;
         self.give_back(tag)
     }
 

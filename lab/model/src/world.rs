@@ -234,6 +234,7 @@ impl World {
                 pages: [POISON; BYTES],
                 flying: Vec::new(),
                 jobs: 0,
+                ahead: None,
             });
             let threads = threads.iter().map(|_| Thread { next: 0, step: Step::Idle });
             Arc::new(Node {

@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use ccpfs_model::check::Limits;
+use ccpfs_model::endless::{Circles, circles};
 use ccpfs_model::mark::Mark;
-use ccpfs_model::{CONFIGS, Outcome, check};
+use ccpfs_model::{CONFIGS, Config, Outcome, check};
 use std::collections::BTreeSet;
 
 #[test]
@@ -30,6 +31,18 @@ fn small_worlds_hold_in_every_order_of_events() {
         .filter(|mark| !rare.contains(mark) && !met.contains(&format!("{mark:?}")))
         .collect();
     assert_eq!(missing, [], "the small worlds are not empty of what they are for");
+}
+
+#[test]
+//= protocol.md#I8 type=test
+fn who_tries_for_locks_by_turns_does_not_do_so_for_ever() {
+    for name in ["alt-try", "parts-alt-try"] {
+        match circles(Config::named(name).unwrap(), 0) {
+            Circles::None { states } => assert!(states > 500, "{name}: {states}"),
+            Circles::Unknown { states } => panic!("{name}: {states} states are not all"),
+            Circles::Found { path } => panic!("{name}: for ever\n{}", path.join("\n")),
+        }
+    }
 }
 
 #[test]

@@ -99,12 +99,23 @@ numbers! {
         send_jitter_ns = 0,
         /// 1: every call locks whole stripes, as the product's setting of this name.
         lock_whole = 0,
-        /// Above 0: a call for one piece asks for all that lie so many bytes behind each other from it on.
+        /// Above 0: a call for one piece asks for all that lie so many bytes behind each other from it on: in the file, or in the
+        /// stripe if it is said how many.
         desired_stride_bytes = 0,
         /// Above 0: of those, so many.
         desired_copies = 0,
         /// Above 0: all locks are of the group with this number, whose members stand in nobody's way among themselves.
         group = 0,
+        /// What requests of noncontiguous calls say: 0 the smallest range of a stripe around all, 1 a description, 2 a list, 3 an extent.
+        lock_kind = 1,
+        /// How they are made: 0 one after the other, 1 all at once first, 2 both by turns.
+        lock_protocol = 2,
+        /// Extents of one list.
+        lock_list_max = 64,
+        /// Sections of one description.
+        lock_sections_max = 128,
+        /// Requests made at once, first.
+        lock_at_once = 64,
         /// Lock mode of writes: 0 the least restrictive one that serves, 1 NBW, 2 BW, 3 PW.
         write_mode = 0,
         /// Of a thousand flushes, so many carry what the pages hold on arrival, and not when they were taken.

@@ -87,6 +87,35 @@ pub(crate) struct Returned {
     pub(crate) result: Result<u64, i32>,
 }
 
+/// How often what is rare was met: shows what worlds are full of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Locks asked for without waiting.
+    pub tried: u64,
+    /// Of those, refused.
+    pub refused: u64,
+    /// Locks given up because one before them was refused.
+    pub given_up: u64,
+    /// Locks asked for as one of several on a stripe.
+    pub parts: u64,
+    /// Locks asked for ahead, while one before them is waited for.
+    pub ahead: u64,
+    /// Locks narrowed.
+    pub narrowed: u64,
+}
+
+impl Seen {
+    /// Adds what was met in another world.
+    pub const fn add(&mut self, other: Seen) {
+        self.tried += other.tried;
+        self.refused += other.refused;
+        self.given_up += other.given_up;
+        self.parts += other.parts;
+        self.ahead += other.ahead;
+        self.narrowed += other.narrowed;
+    }
+}
+
 /// What all nodes share.
 pub(crate) struct Engine {
     pub(crate) config: Config,
@@ -117,6 +146,8 @@ pub(crate) struct Engine {
     pub(crate) observer: Option<Box<Invariants>>,
     /// Calls of the world's own that have not begun.
     pub(crate) calls_due: u32,
+    /// What was met.
+    pub(crate) seen: Seen,
     /// The session in history of each client number.
     sessions: BTreeMap<ClientId, u32>,
 }
@@ -152,6 +183,7 @@ impl Engine {
             device_errors_per_mille: 0,
             returned: Vec::new(),
             locked: Vec::new(),
+            seen: Seen::default(),
             observer,
             calls_due: 0,
             sessions: BTreeMap::new(),
@@ -301,7 +333,8 @@ impl Engine {
     pub(crate) fn took_effect(&mut self, id: Option<OpId>, mut used: StripeUse) {
         used.order = self.moment().step;
         if let Some(operation) = self.operation(id) {
-            match operation.stripes.iter_mut().find(|known| known.stripe == used.stripe) {
+            let same = |known: &&mut StripeUse| (known.stripe, known.extent) == (used.stripe, used.extent);
+            match operation.stripes.iter_mut().find(same) {
                 Some(known) => *known = used,
                 None => operation.stripes.push(used),
             }

@@ -1,5 +1,6 @@
 //! Exploration: seed after seed on all cores, until the seeds or the time are used up, or enough was found.
 
+use crate::Seen;
 use crate::checkers::Gaps;
 use crate::run::{Failure, run};
 use crate::swarm;
@@ -34,6 +35,8 @@ pub struct Found {
     pub elapsed: Duration,
     /// Gaps that the documents admit.
     pub gaps: Gaps,
+    /// What was met of what is rare.
+    pub seen: Seen,
     /// Seeds that broke a promise, and how, in order.
     pub failures: Vec<(u64, Failure)>,
 }
@@ -55,6 +58,19 @@ pub fn expected_gaps(gaps: &Gaps) -> Vec<(&'static str, u64, &'static str)> {
     ]
 }
 
+/// How often what is rare was met: what it is, and how often.
+#[must_use]
+pub fn met(seen: &Seen) -> Vec<(&'static str, u64)> {
+    vec![
+        ("locks asked for as one of several on a stripe", seen.parts),
+        ("locks asked for without waiting", seen.tried),
+        ("refusals of those", seen.refused),
+        ("locks given up because one before them was refused", seen.given_up),
+        ("locks asked for while one before them was waited for", seen.ahead),
+        ("locks narrowed", seen.narrowed),
+    ]
+}
+
 /// What an exploration does not look at, and why: name and reason.
 #[must_use]
 pub const fn not_explored() -> &'static [(&'static str, &'static str)] {
@@ -66,6 +82,11 @@ pub const fn not_explored() -> &'static [(&'static str, &'static str)] {
         ),
         ("destroyed files", "calls of plans do not unlink"),
         ("operations larger than half of the cache", "pages are not counted; such calls work in chunks"),
+        (
+            "groups",
+            "the checkers know one file for all; among members of a group nothing of that holds but the order of their own writes",
+        ),
+        ("advice", "no call of a plan asks for locks that it does not use: the product's own tests do"),
         ("damaged data", "links and devices lose and delay; they do not flip bits"),
     ]
 }
@@ -86,6 +107,7 @@ pub fn explore(what: &Exploration, progress: &(dyn Fn(u64) + Sync)) -> Found {
                     found.virtual_ns += report.virtual_ns;
                     found.gaps.reads_while_evicted += report.gaps.reads_while_evicted;
                     found.gaps.writes_lost += report.gaps.writes_lost;
+                    found.seen.add(report.seen);
                     found.failures.extend(report.failure.map(|failure| (seed, failure)));
                     progress(found.seeds);
                 }

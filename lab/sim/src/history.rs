@@ -167,6 +167,8 @@ pub struct Moment {
 pub struct StripeUse {
     /// Which stripe of the file.
     pub stripe: u32,
+    /// Which bytes of the stripe it is about: all, unless the call took several locks there.
+    pub extent: Extent,
     /// The session its lock belonged to: the index in [`History::sessions`].
     pub session: u32,
     /// Sequence number of the lock, as told when the call was let in (`Effect::Answer`).
@@ -194,7 +196,7 @@ pub struct Operation {
     pub outcome: Option<Result<Outcome, i32>>,
     /// Where an append began in the file, from the moment the client chose it; `None` for other calls.
     pub offset: Option<u64>,
-    /// The stripes on which it took effect so far, at most one entry per stripe. Of a call that failed or never returned, those on
+    /// The stripes on which it took effect so far, an entry for each lock. Of a call that failed or never returned, those on
     /// which it did take effect (or may have). An append uses every stripe of its file: it holds them all. Empty for
     /// [`Call::Size`] and [`Call::Fsync`].
     pub stripes: Vec<StripeUse>,
@@ -218,10 +220,15 @@ impl Operation {
         }
     }
 
-    /// What it did to a stripe.
+    /// What it did to a byte of a stripe, in the stripe's offsets.
     #[must_use]
-    pub fn on_stripe(&self, stripe: u32) -> Option<&StripeUse> {
-        self.stripes.iter().find(|used| used.stripe == stripe)
+    pub fn at(&self, stripe: u32, offset: u64) -> Option<&StripeUse> {
+        self.on_stripe(stripe).find(|used| used.extent.start() <= offset && offset < used.extent.end())
+    }
+
+    /// What it did to a stripe.
+    pub fn on_stripe(&self, stripe: u32) -> impl Iterator<Item = &StripeUse> {
+        self.stripes.iter().filter(move |used| used.stripe == stripe)
     }
 }
 

@@ -5,6 +5,8 @@
 //! *Invariants*: the same seed gives the same run; shells here carry, and decide nothing that the product's rules decide.
 //! *Not here*: rules. A copy of a rule in the laboratory would be a mistake of the laboratory.
 
+pub use engine::Seen;
+
 pub mod checkers;
 pub mod clock;
 pub mod config;
@@ -22,5 +24,6 @@ pub mod replay;
 pub mod run;
 pub mod shrink;
 pub mod swarm;
+pub mod taking;
 pub mod workload;
 pub mod world;

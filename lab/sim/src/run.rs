@@ -1,5 +1,6 @@
 //! One run of a plan, from the first call to the last look at the devices, and what the checkers say.
 
+use crate::Seen;
 use crate::checkers::{self, Gaps};
 use crate::history::{Call, Comb, Outcome};
 use crate::workload::plan::{FaultPlan, Plan, Planned};
@@ -36,6 +37,8 @@ pub struct Report {
     pub gaps: Gaps,
     /// Nothing was lost, ended or broken: the strictest checks applied.
     pub undisturbed: bool,
+    /// What was met of what is rare.
+    pub seen: Seen,
     /// A number that is the same for the same run.
     pub digest: u64,
     /// Events that happened.
@@ -69,6 +72,7 @@ pub fn run(plan: &Plan, trace: bool) -> Report {
         failure,
         gaps,
         undisturbed: world.history().is_some_and(crate::history::History::is_undisturbed),
+        seen: world.seen(),
         digest: world.digest(),
         events: world.events(),
         virtual_ns: world.now_ns(),

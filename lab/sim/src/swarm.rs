@@ -27,6 +27,8 @@ pub fn plan(seed: u64) -> Plan {
     faults(&mut plan, &mut random);
     let mut random = root.split("combs");
     combs(&mut plan, &mut random);
+    let mut random = root.split("terms");
+    terms(&mut plan.config.client, &mut random);
     plan
 }
 
@@ -185,6 +187,15 @@ fn combs(plan: &mut Plan, random: &mut Random) {
             *comb = Comb { length, stride };
         }
     }
+}
+
+/// How calls for pieces ask for their locks: as one for each stripe, as several, one after the other or without waiting.
+fn terms(client: &mut ClientConfig, random: &mut Random) {
+    client.lock_kind = *random.pick(&[0, 1, 1, 2, 2, 3]);
+    client.lock_protocol = random.below(3);
+    client.lock_list_max = *random.pick(&[1, 2, 3, 64]);
+    client.lock_sections_max = *random.pick(&[1, 2, 128]);
+    client.lock_at_once = *random.pick(&[1, 2, 64]);
 }
 
 fn extent(mix: &Mix, random: &mut Random) -> Extent {

@@ -4,7 +4,7 @@ mod faults;
 mod finals;
 
 use crate::config::Config;
-use crate::engine::{ClientEvent, Engine, Event, Returned};
+use crate::engine::{ClientEvent, Engine, Event, Returned, Seen};
 use crate::history::{FileShape, History};
 use crate::net::{Frame, Payload};
 use crate::node::client::{Client, target_of};
@@ -120,6 +120,12 @@ impl<W: Workload> World<W> {
     /// What the shards have counted; nothing of those that are down.
     pub fn counters(&self) -> impl Iterator<Item = ccpfs_shard::Counters> + '_ {
         self.shards.iter().filter_map(|shard| shard.machine.as_ref().map(ccpfs_shard::Shard::counters))
+    }
+
+    /// What was met of what is rare.
+    #[must_use]
+    pub const fn seen(&self) -> Seen {
+        self.engine.seen
     }
 
     /// What has happened, if contents are kept.

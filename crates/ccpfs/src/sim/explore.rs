@@ -2,7 +2,7 @@
 
 use super::{all_processors, progress};
 use crate::failure::{Context, Failure, Kind, say};
-use ccpfs_sim::explore::{Exploration, Found, expected_gaps, explore as search, not_explored};
+use ccpfs_sim::explore::{Exploration, Found, expected_gaps, explore as search, met, not_explored};
 use ccpfs_sim::run::run;
 use ccpfs_sim::shrink::shrink as make_small;
 use ccpfs_sim::swarm;
@@ -130,6 +130,9 @@ fn print(found: &Found) {
         found.elapsed.as_secs_f64(),
         speed(found)
     ));
+    for (name, count) in met(&found.seen) {
+        say(format!("met: {count} {name}"));
+    }
     for (name, count, why) in expected_gaps(&found.gaps) {
         say(format!("expected: {count} {name}: {why}"));
     }

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 /// Options of `ccpfs sim figure`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FigureArguments {
-    /// The figure: 4, 17, 18, 19, 20, 21, 22, 23, 24, 25, table3 or scale (paper 000), 001-locks, 001-overlap, 004-collective or
-    /// 004-wrf (earlier papers).
+    /// The figure: 4, 17, 18, 19, 20, 21, 22, 23, 24, 25, table3 or scale (paper 000), 001-locks, 001-overlap, 001-s3d,
+    /// 001-s3asim, 004-collective or 004-wrf (earlier papers).
     #[arg(value_name = "FIGURE", value_parser = figure_named)]
     figure: String,
     /// Small runs, as '--part 32': seconds. Ratios shift, because less is cached and flushed.

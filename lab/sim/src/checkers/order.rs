@@ -74,7 +74,7 @@ fn is_half_done(history: &History, segment: &Segment, call: OpId) -> bool {
     history.operations.get(call.0 as usize).is_some_and(|call| {
         !call.succeeded()
             && call.call.file() == segment.file
-            && call.on_stripe(segment.stripe).is_none()
+            && call.at(segment.stripe, segment.local.start()).is_none()
             && call.changes().is_some_and(|changed| changed.contains(segment.extent))
     })
 }
@@ -265,7 +265,7 @@ fn order_appends(history: &History, graph: &mut Graph) {
                 .iter()
                 .filter(|operation| operation.call.file() as usize == file)
                 .filter(|operation| operation.changes().is_some())
-                .filter_map(|operation| Some((operation, operation.on_stripe(stripe)?)))
+                .flat_map(|operation| operation.on_stripe(stripe).map(move |used| (operation, used)))
                 .filter(|(_, used)| history.session(used).ended.is_none())
                 .map(|(operation, used)| ((used.sn, used.order), operation.id, is_append(&operation.call)))
                 .collect();

@@ -115,11 +115,17 @@ pub fn of_file(history: &History, file: u32) -> Result<Vec<Segment>, Violation> 
         for (extent, deed) in deeds(operation, end) {
             for piece in layout.pieces(extent) {
                 let at = extent.start() + piece.offset;
-                let bytes = Extent::with_length(at, piece.extent.length()).expect("pieces have bytes");
-                match operation.on_stripe(piece.stripe) {
-                    Some(used) => parts.push((operation.id, *used, bytes, deed)),
-                    None if operation.succeeded() => return Err(without_lock(operation, piece.stripe)),
-                    None => {} // did not get that far
+                let mut found = 0;
+                for used in operation.on_stripe(piece.stripe) {
+                    let Some(local) = used.extent.intersection(piece.extent) else { continue };
+                    let start = at + (local.start() - piece.extent.start());
+                    let bytes = Extent::with_length(start, local.length()).expect("pieces have bytes");
+                    found += local.length();
+                    parts.push((operation.id, *used, bytes, deed));
+                }
+                // What failed did not get that far.
+                if operation.succeeded() && found != piece.extent.length() {
+                    return Err(without_lock(operation, piece.stripe));
                 }
             }
         }

@@ -92,8 +92,9 @@ fn is_before(history: &History, operation: &Operation, cut: OpId, size: u64) -> 
     let Some(last) = size.checked_sub(1).and_then(|last| Extent::with_length(last, 1)) else {
         return true;
     };
-    let stripe = layout.pieces(last).next().expect("a byte is in a stripe").stripe;
-    match (operation.on_stripe(stripe), history.operation(cut).on_stripe(stripe)) {
+    let piece = layout.pieces(last).next().expect("a byte is in a stripe");
+    let of = |operation: &Operation| operation.at(piece.stripe, piece.extent.start()).copied();
+    match (of(operation), of(history.operation(cut))) {
         (Some(ours), Some(cuts)) => (ours.sn, ours.order) < (cuts.sn, cuts.order),
         _other => false,
     }

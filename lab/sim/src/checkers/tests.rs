@@ -49,6 +49,7 @@ impl Scene {
         let id = OpId(u32::try_from(self.history.operations.len()).unwrap());
         let uses = (0..self.stripes).map(|stripe| StripeUse {
             stripe,
+            extent: Extent::WHOLE,
             session: node * self.stripes + stripe,
             sn: Sn(sn),
             order,
@@ -185,7 +186,8 @@ fn a_read_that_sees_half_of_a_write_is_a_cycle() {
     let w0 = s.write(0, (1, 4, 20), 2, 0, 2 * UNIT);
     let r = s.read(1, (2, 3, 21), 1, (0, 2 * UNIT), &[(0, UNIT, None), (UNIT, 2 * UNIT, Some(w0))]);
     // On stripe 1 the read had its lock after the write, on stripe 0 before it.
-    s.history.operations[r.0 as usize].stripes[1] = StripeUse { stripe: 1, session: 3, sn: Sn(3), order: 5 };
+    s.history.operations[r.0 as usize].stripes[1] =
+        StripeUse { stripe: 1, extent: Extent::WHOLE, session: 3, sn: Sn(3), order: 5 };
     s.fails(Rule::Order, "no order of these calls");
 }
 

@@ -43,7 +43,7 @@ fn explains(operations: &[Operation], order: &[usize]) -> bool {
         };
         for byte in byte_of(range.start())..byte_of(range.end()) {
             let stripe = u32::try_from(byte / 2).unwrap();
-            let used = operation.on_stripe(stripe).unwrap();
+            let used = operation.on_stripe(stripe).next().unwrap();
             match seen {
                 None => {
                     if (used.sn, used.order) < newest[byte] {
@@ -85,7 +85,7 @@ fn any_order(operations: &[Operation], chosen: &mut Vec<usize>) -> bool {
 fn by_the_locks(operations: &[Operation], reader: &Operation, byte: usize) -> Tag {
     let stripe = u32::try_from(byte / 2).unwrap();
     let key = |operation: &Operation| {
-        let used = operation.on_stripe(stripe).unwrap();
+        let used = operation.on_stripe(stripe).next().unwrap();
         (used.sn, used.order)
     };
     let wrote =

@@ -210,7 +210,7 @@ fn bytes_written(work: &Work) -> u64 {
     match work {
         Work::Call(Call::Write { extent, .. }) => extent.length(),
         Work::Call(Call::Append { length, .. }) => *length,
-        Work::WriteList { extents, .. } => extents.iter().map(|extent| extent.length()).sum(),
+        Work::WriteRegion { region, .. } => region.length_bytes(),
         Work::Call(Call::Read { .. } | Call::Truncate { .. } | Call::Size { .. } | Call::Fsync { .. })
         | Work::Flush { .. } => 0,
     }

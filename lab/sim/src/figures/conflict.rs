@@ -2,8 +2,9 @@
 
 use super::program::Pattern;
 use super::result::{Figure, Plot, PlotKind, Series, Table, bytes, number};
-use super::run::{Manager, Outcome, Outcomes, Spec, WriteMode, over, policy};
+use super::run::{Outcome, Outcomes, Spec, WriteMode, over, policy};
 use super::{Size, measured};
+use ccpfs_types::Policy;
 
 const KIB: u64 = 1024;
 /// Clients of Figs. 17, 18 and 19(b).
@@ -14,7 +15,7 @@ const SEQUENTIAL: [u64; 7] = [16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB
 /// The sizes of Figs. 18 and 19(b).
 const PARALLEL: [u64; 5] = [64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, 1024 * KIB];
 
-fn seqdlm() -> Manager {
+fn seqdlm() -> Policy {
     policy("seqdlm-page")
 }
 

@@ -3,7 +3,7 @@
 use super::hardware::{Hardware, Knob};
 use super::program::Pattern;
 use super::result::{Table, number};
-use super::run::{Manager, Outcomes, Spec, WriteMode, over, policy};
+use super::run::{Outcomes, Spec, WriteMode, over};
 use super::{Size, conflict, ior, paper, sensitivity, tiles, vpic};
 use ccpfs_types::{Expansion, Policy};
 
@@ -19,12 +19,12 @@ pub struct Explanation {
 }
 
 /// A change of a run, with its name in the table.
-struct Change {
-    name: &'static str,
-    apply: fn(Spec) -> Spec,
+pub(super) struct Change {
+    pub(super) name: &'static str,
+    pub(super) apply: fn(Spec) -> Spec,
 }
 
-fn machines(spec: Spec, knobs: &[(Knob, f64)]) -> Spec {
+pub(super) fn machines(spec: Spec, knobs: &[(Knob, f64)]) -> Spec {
     let mut hardware: Hardware = spec.hardware.clone();
     for (knob, value) in knobs {
         hardware = hardware.with(*knob, *value, &format!("{knob:?} {value}"));
@@ -83,6 +83,8 @@ fn particles_with(spec: Spec, cyclic: bool, pause_ns: u64) -> Spec {
         | Pattern::RoundRobin { .. }
         | Pattern::Mixed { .. }
         | Pattern::TwoStripes { .. }
+        | Pattern::Checkpoint { .. }
+        | Pattern::Results(_)
         | Pattern::Tiles { .. }) => other,
     };
     Spec { pattern, ..spec }
@@ -149,53 +151,16 @@ fn particle_pair(size: Size, shape: usize, stripes: u32) -> [Spec; 2] {
 }
 
 const MANAGERS: [&str; 2] = ["seqdlm-page", "lustre"];
-/// Stripes of Tile-IO.
-const TILES: [u32; 3] = [1, 4, 16];
-
-fn slow(spec: Spec) -> Spec {
-    let rate = Hardware::default().get(Knob::CopyRate) / 2.0;
-    machines(spec, &[(Knob::CopyRate, rate)])
-}
-
-/// What is changed in SeqDLM's runs of Tile-IO.
-const TILE_CHANGES: [Change; 5] = [
-    Change { name: "as simulated", apply: |spec| spec },
-    Change { name: "copies at half of the rate", apply: slow },
-    Change {
-        name: "copies of 10 GB/s (several threads)",
-        apply: |spec| machines(spec, &[(Knob::CopyRate, 10e9)]),
-    },
-    Change { name: "locks are not expanded", apply: exact },
-    Change { name: "NBW instead of BW", apply: |spec| Spec { mode: WriteMode::Nbw, ..spec } },
-];
-
-fn exact(spec: Spec) -> Spec {
-    expanding(spec, Expansion::Exact)
-}
-
 /// SeqDLM's ranges grow past requests that wait; DLM-Lustre's are as ever.
 fn past_waiting(spec: Spec) -> Spec {
-    match spec.manager {
-        Manager::Product(Policy { expansion: Expansion::Greedy, .. }) => {
-            expanding(spec, Expansion::PastWaiting)
-        }
-        Manager::Product(_) | Manager::Datatype => spec,
+    match spec.policy.expansion {
+        Expansion::Greedy => expanding(spec, Expansion::PastWaiting),
+        Expansion::Exact | Expansion::PastWaiting | Expansion::Lustre => spec,
     }
 }
 
-fn expanding(spec: Spec, expansion: Expansion) -> Spec {
-    let manager = match spec.manager {
-        Manager::Product(policy) => Manager::Product(Policy { expansion, ..policy }),
-        Manager::Datatype => Manager::Datatype,
-    };
-    Spec { manager, ..spec }
-}
-
-/// The part of the pixels in the runs that explain Tile-IO; the figure shows more.
-const TILES_PART: u64 = 16;
-
-fn tile(size: Size, manager: Manager, stripes: u32) -> Spec {
-    tiles::spec(size.at_least(TILES_PART), manager, stripes)
+pub(super) fn expanding(spec: Spec, expansion: Expansion) -> Spec {
+    Spec { policy: Policy { expansion, ..spec.policy }, ..spec }
 }
 
 /// The sizes of the runs of VPIC-IO that are compared: the figure's, half of it, and a quarter for what is changed.
@@ -224,11 +189,7 @@ pub fn specs(size: Size) -> Vec<Spec> {
             specs.extend(particle_pair(sizes[2], shape, stripes).map(change.apply));
         }
     }
-    for stripes in TILES {
-        let of = tile(size, policy("seqdlm-page"), stripes);
-        specs.extend(TILE_CHANGES.iter().map(|change| (change.apply)(of.clone())));
-        specs.push(tile(size, Manager::Datatype, stripes));
-    }
+    specs.extend(tiles::explanation_specs(size));
     specs
 }
 
@@ -240,7 +201,7 @@ pub fn explanations(size: Size, runs: &Outcomes) -> Vec<Explanation> {
         conflicts(size, runs),
         shares(size, runs),
         strided(size, runs),
-        tile_io(size, runs),
+        tiles::explanation(size, runs),
         particles(size, runs),
     ]
 }
@@ -417,40 +378,6 @@ fn strided(size: Size, runs: &Outcomes) -> Explanation {
                part of what DLM-Lustre revokes, and the less is written the more that part counts."
             .to_owned(),
         evidence: Some(ratios(runs, "SeqDLM over DLM-Lustre (GB/s of each)", claims, &rows)),
-    }
-}
-
-/// Fig. 23.
-fn tile_io(size: Size, runs: &Outcomes) -> Explanation {
-    let mut table = Table::new(
-        "Tile-IO: SeqDLM over DLM-datatype (GB/s of each)",
-        &["SeqDLM's runs", "1 stripe", "4 stripes", "16 stripes"],
-    );
-    for change in &TILE_CHANGES {
-        let cells = TILES.map(|stripes| {
-            let specs = [
-                (change.apply)(tile(size, policy("seqdlm-page"), stripes)),
-                tile(size, Manager::Datatype, stripes),
-            ];
-            let [above, below] = specs.map(|spec| runs.of(&spec).bandwidth() / 1e9);
-            format!("{} ({} / {})", number(over(above, below)), number(above), number(below))
-        });
-        table.row(std::iter::once(change.name.to_owned()).chain(cells).collect());
-    }
-    Explanation {
-        claims: vec!["23.s1", "23.s16"],
-        text: "With one stripe SeqDLM takes NBW and all clients copy at the same time, at Table III's rate. The paper's ratio asks for \
-               half of that rate: Tile-IO gathers a tile from memory line by line. DLM-datatype is bound by the device in both.\n\n\
-               With several stripes the paper's rules ask for BW, and the smallest range around a tile overlaps those of its whole row of \
-               tiles and of the rows above and below. A BW lock is lowered only when its write is over (III-D2), so the copies of tiles \
-               that overlap so go on one after the other on any number of stripes, in the order in which the clients came; \
-               whether locks are expanded makes little difference. (In an order of luck, the same for both lock managers. If the clients come \
-               in the order of their tiles, every one waits for the one before, and SeqDLM has a fifth of DLM-datatype's bandwidth.) \
-               What then counts is how long a copy takes: with faster copies BW gains, and DLM-datatype, bound by devices, does not. \
-               NBW in place of BW, which would not keep the write atomic, has no such limit. The paper's ratio at 16 stripes lies between \
-               these; its text does not say how its clients copy."
-            .to_owned(),
-        evidence: Some(table),
     }
 }
 

@@ -3,23 +3,24 @@
 pub mod applications;
 mod collective004;
 mod conflict;
-pub mod datatype;
 pub mod explain;
 pub mod hardware;
 mod ior;
 pub mod lock_rules;
 pub mod lock_world;
 mod locks001;
+pub mod noncontiguous;
 pub mod paper;
 pub mod program;
+mod programs001;
 pub mod result;
 pub mod run;
 mod scale;
 pub mod sensitivity;
-pub mod taking;
 mod tiles;
 mod vpic;
 
+pub use crate::taking;
 use result::{Figure, Measured};
 use run::{Outcomes, Spec, Step, run_all};
 use sensitivity::Sensitivity;
@@ -96,7 +97,7 @@ impl Entry {
 }
 
 /// All figures, in the order of the page.
-pub const FIGURES: [Entry; 16] = [
+pub const FIGURES: [Entry; 18] = [
     Entry {
         name: "4",
         what: "N-N, N-1 segmented and N-1 strided under a traditional lock manager",
@@ -194,6 +195,20 @@ pub const FIGURES: [Entry; 16] = [
         part: 1,
         specs: locks001::specs,
         figure: locks001::figure6,
+    },
+    Entry {
+        name: "001-s3d",
+        what: "paper 001: S3D's checkpoint, atomic by all kinds of locks and protocols, and without",
+        part: 1,
+        specs: programs001::specs_s3d,
+        figure: programs001::s3d,
+    },
+    Entry {
+        name: "001-s3asim",
+        what: "paper 001: S3aSim's results, atomic by lists and single locks, and without",
+        part: 1,
+        specs: programs001::specs_s3asim,
+        figure: programs001::s3asim,
     },
     Entry {
         name: "004-collective",

@@ -1,8 +1,10 @@
 //! What the applications of the figures do, as data: which thread writes which bytes, one after the other.
 
+use super::noncontiguous::{Search, checkpoint, tile};
 use crate::history::{Call, Comb};
 use crate::random::Random;
 use crate::workload::Work;
+use ccpfs_region::Region;
 use ccpfs_types::Extent;
 use std::rc::Rc;
 
@@ -62,6 +64,13 @@ pub enum Pattern {
         /// Pixels that neighbours have in common.
         overlap: u64,
     },
+    /// S3D: each client writes its block of four arrays with an atomic call for each.
+    Checkpoint {
+        /// Points of the mesh along each axis.
+        side: u64,
+    },
+    /// S3aSim: for each query each client writes its results with one atomic call, and flushes.
+    Results(Search),
     /// VPIC-IO: in each iteration each process writes 8 variables, each contiguous over all processes.
     Particles {
         /// Bytes of one write: particles per process and iteration, times 4.
@@ -81,8 +90,6 @@ pub enum Pattern {
 pub const TURN_NS: u64 = 2_000;
 /// Variables of a particle.
 const VARIABLES: u64 = 8;
-/// Bytes of a pixel.
-const PIXEL: u64 = 4;
 /// Bytes of a stripe's unit wherever a file has several stripes.
 pub const STRIPE_BYTES: u64 = 1 << 20;
 
@@ -111,25 +118,11 @@ impl Pattern {
             | Pattern::TwoStripes { writes, .. } => writes,
             Pattern::Mixed { calls, .. } => calls,
             Pattern::Tiles { .. } => 1,
+            Pattern::Checkpoint { side } => checkpoint(side, place.clients, place.client).len() as u64,
+            // One write and one flush.
+            Pattern::Results(search) => 2 * search.operations(place.client).len() as u64,
             Pattern::Particles { iterations, processes, .. } => {
                 served(processes, place) * VARIABLES * iterations
-            }
-        }
-    }
-
-    /// Bytes that one client writes.
-    #[must_use]
-    pub fn client_bytes(&self) -> u64 {
-        match *self {
-            Pattern::Separate { block, writes }
-            | Pattern::Segmented { block, writes }
-            | Pattern::Strided { block, writes }
-            | Pattern::RoundRobin { block, writes }
-            | Pattern::TwoStripes { block, writes } => block * writes,
-            Pattern::Mixed { block, calls } => block * calls / 2,
-            Pattern::Tiles { side, .. } => side * side * PIXEL,
-            Pattern::Particles { block, iterations, processes, .. } => {
-                block * VARIABLES * iterations * processes
             }
         }
     }
@@ -145,6 +138,8 @@ impl Pattern {
             | Pattern::Mixed { .. }
             | Pattern::TwoStripes { .. }
             | Pattern::Tiles { .. }
+            | Pattern::Checkpoint { .. }
+            | Pattern::Results(_)
             | Pattern::Particles { .. } => 1,
         }
     }
@@ -161,6 +156,8 @@ impl Pattern {
             | Pattern::Mixed { .. }
             | Pattern::TwoStripes { .. }
             | Pattern::Tiles { .. }
+            | Pattern::Checkpoint { .. }
+            | Pattern::Results(_)
             | Pattern::Particles { .. } => (0, 0),
         }
     }
@@ -176,6 +173,8 @@ impl Pattern {
             | Pattern::Strided { .. }
             | Pattern::Mixed { .. }
             | Pattern::TwoStripes { .. }
+            | Pattern::Checkpoint { .. }
+            | Pattern::Results(_)
             | Pattern::Tiles { .. } => u64::MAX,
         }
     }
@@ -189,6 +188,8 @@ impl Pattern {
             | Pattern::Segmented { .. }
             | Pattern::Strided { .. }
             | Pattern::Tiles { .. }
+            | Pattern::Checkpoint { .. }
+            | Pattern::Results(_)
             | Pattern::Particles { .. } => false,
         }
     }
@@ -218,7 +219,15 @@ impl Pattern {
                 write((2 * (at * clients + client) + 1) * STRIPE_BYTES - block / 2, block)
             }
             Pattern::Tiles { columns, rows: _, side, overlap } => {
-                Work::WriteList { file: 0, extents: tile(client, columns, side, overlap) }
+                let region = Rc::new(tile(client, columns, side, overlap));
+                Work::WriteRegion { file: 0, region }
+            }
+            Pattern::Checkpoint { side } => {
+                Work::WriteRegion { file: 0, region: nth(checkpoint(side, clients, client), at) }
+            }
+            Pattern::Results(_) if !at.is_multiple_of(2) => Work::Flush { file: 0 },
+            Pattern::Results(search) => {
+                Work::WriteRegion { file: 0, region: nth(search.operations(client), at / 2) }
             }
             Pattern::Particles { block, processes, cyclic, .. } => {
                 let mine = served(processes, place);
@@ -243,6 +252,12 @@ pub fn arrivals(clients: u64) -> Vec<u64> {
     order
 }
 
+/// One of several regions.
+fn nth(regions: Vec<Region>, at: u64) -> Rc<Region> {
+    let found = usize::try_from(at).ok().and_then(|at| regions.into_iter().nth(at));
+    Rc::new(found.expect("a thread makes as many calls as it has regions"))
+}
+
 /// How many of a client's processes a thread serves.
 fn served(processes: u64, place: Place) -> u64 {
     (processes + place.threads - 1 - place.thread) / place.threads
@@ -250,16 +265,6 @@ fn served(processes: u64, place: Place) -> u64 {
 
 fn extent(start: u64, length: u64) -> Extent {
     Extent::with_length(start, length).expect("patterns have bytes")
-}
-
-/// The lines of a tile, each a run of bytes of the picture.
-#[must_use]
-pub fn tile(number: u64, columns: u64, side: u64, overlap: u64) -> Rc<[Extent]> {
-    let step = side - overlap;
-    let width = (columns * step + overlap) * PIXEL;
-    let (column, row) = (number % columns, number / columns);
-    let first = row * step * width + column * step * PIXEL;
-    (0..side).map(|line| extent(first + line * width, side * PIXEL)).collect()
 }
 
 #[cfg(test)]
@@ -274,7 +279,7 @@ mod tests {
     fn written(work: &Work) -> Vec<Extent> {
         match work {
             Work::Call(Call::Write { extent, .. }) => vec![*extent],
-            Work::WriteList { extents, .. } => extents.to_vec(),
+            Work::WriteRegion { region, .. } => region.pieces().collect(),
             Work::Call(_) | Work::Flush { .. } => Vec::new(),
         }
     }
@@ -304,20 +309,21 @@ mod tests {
             let starts: BTreeSet<u64> = writes.iter().map(|extent| extent.start()).collect();
             assert_eq!(writes.len(), 4 * 6 * 8 * 2);
             assert_eq!(starts, (0..writes.len() as u64).map(|at| at * 100).collect());
-            assert_eq!(pattern.client_bytes() * 4, writes.len() as u64 * 100);
         }
     }
 
     #[test]
-    fn tiles_overlap_their_neighbours_by_the_pixels_asked_for() {
-        let (left, right) = (tile(0, 8, 20, 2), tile(1, 8, 20, 2));
-        assert_eq!(left.len(), 20);
-        assert!(
-            left.iter().zip(right.iter()).all(|(a, b)| a.intersection(*b).map(Extent::length) == Some(8))
+    fn results_are_flushed_after_each_query() {
+        let search = Search { workers: 4, queries: 3, results: 50, mean_bytes: 100 };
+        let pattern = Pattern::Results(search);
+        assert_eq!(pattern.calls(place(1, 0, 1)), 6);
+        assert_eq!(pattern.call(place(1, 0, 1), 3), Work::Flush { file: 0 });
+        assert_eq!(
+            written(&pattern.call(place(1, 0, 1), 4)),
+            search.operations(1)[2].pieces().collect::<Vec<_>>()
         );
-        let below = tile(8, 8, 20, 2);
-        assert_eq!(below[0], left[18]);
-        assert!(!below[0].overlaps(left[17]));
+        let bytes: u64 = all(Pattern::Checkpoint { side: 4 }, 1).iter().map(|extent| extent.length()).sum();
+        assert_eq!(bytes, 4 * 4 * 4 * 128);
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! One run: what is simulated, and what came out; many runs over several threads.
 
 use super::applications::Applications;
-use super::datatype;
 use super::hardware::Hardware;
 use super::program::{Pattern, STRIPE_BYTES};
 use crate::config::{Config, FileConfig};
 use crate::node::meter::Meter;
+use crate::taking::{Kind, Protocol};
 use crate::world::World;
 use ccpfs_shard::Counters;
 use ccpfs_types::Policy;
@@ -28,20 +28,11 @@ pub enum WriteMode {
     Pw,
 }
 
-/// Who manages locks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manager {
-    /// The product, under a policy.
-    Product(Policy),
-    /// DLM-datatype: exact noncontiguous ranges, held by the simulator alone.
-    Datatype,
-}
-
 /// What is simulated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// Lock manager.
-    pub manager: Manager,
+    /// Lock manager: the product's, under a policy.
+    pub policy: Policy,
     /// Lock mode of writes.
     pub mode: WriteMode,
     /// What the applications do.
@@ -52,6 +43,8 @@ pub struct Spec {
     pub threads: u64,
     /// Stripes of a file, each on a server of its own.
     pub stripes: u32,
+    /// Bytes of a unit of each.
+    pub stripe_bytes: u64,
     /// Every call locks whole stripes, as in the paper's micro-benchmarks.
     pub locks_whole: bool,
     /// Dirty bytes at which writers wait.
@@ -64,10 +57,14 @@ pub struct Spec {
     pub in_line: bool,
     /// A copy takes up to so much longer, nanoseconds: clients are not in step for ever.
     pub jitter_ns: u64,
-    /// Clients see that their calls lie so far behind each other on a stripe, bytes, and desire so many of them (0: all); 0: not.
+    /// Clients see that their calls lie so far behind each other on a stripe, bytes, and desire so many of them; 0: not.
     pub desired: (u64, u64),
     /// All clients share a group lock.
     pub group: bool,
+    /// What requests of noncontiguous calls say; nothing: one lock on each stripe around all of them.
+    pub kind: Option<Kind>,
+    /// How they are made.
+    pub protocol: Protocol,
 }
 
 /// The product under a policy by name.
@@ -76,21 +73,22 @@ pub struct Spec {
 ///
 /// If there is no policy of this name.
 #[must_use]
-pub fn policy(name: &str) -> Manager {
-    Manager::Product(name.parse().expect("figures name policies that exist"))
+pub fn policy(name: &str) -> Policy {
+    name.parse().expect("figures name policies that exist")
 }
 
 impl Spec {
     /// One stripe, one thread per client, modes as the product chooses, the default machines.
     #[must_use]
-    pub fn new(manager: Manager, pattern: Pattern, clients: u64) -> Spec {
+    pub fn new(policy: Policy, pattern: Pattern, clients: u64) -> Spec {
         Spec {
-            manager,
+            policy,
             mode: WriteMode::Chosen,
             pattern,
             clients,
             threads: 1,
             stripes: 1,
+            stripe_bytes: STRIPE_BYTES,
             locks_whole: pattern.locks_whole(),
             dirty_bytes_max: 4 << 30,
             hardware: Hardware::default(),
@@ -99,6 +97,8 @@ impl Spec {
             jitter_ns: 0,
             desired: (0, 0),
             group: false,
+            kind: None,
+            protocol: Protocol::AltTry,
         }
     }
 
@@ -112,21 +112,30 @@ impl Spec {
         let calls = self.clients * self.threads * u64::from(self.stripes).isqrt();
         let place =
             super::program::Place { client: 0, clients: self.clients, thread: 0, threads: self.threads };
-        match self.manager {
-            Manager::Product(_) => calls * self.pattern.calls(place).max(1),
-            Manager::Datatype => 1,
-        }
+        // A tile or a block is much to copy for one call.
+        let pieces = match self.pattern {
+            Pattern::Tiles { side, .. } | Pattern::Checkpoint { side } => side,
+            Pattern::Results(search) => search.results / search.workers + 1,
+            Pattern::Separate { .. }
+            | Pattern::Segmented { .. }
+            | Pattern::Strided { .. }
+            | Pattern::RoundRobin { .. }
+            | Pattern::Mixed { .. }
+            | Pattern::TwoStripes { .. }
+            | Pattern::Particles { .. } => 1,
+        };
+        calls * self.pattern.calls(place).max(1) * pieces
     }
 
     /// As the simulator's configuration.
     #[must_use]
-    pub fn config(&self, policy: Policy) -> Config {
-        let mut config = Config { policy, ..Config::default() };
+    pub fn config(&self) -> Config {
+        let mut config = Config { policy: self.policy, ..Config::default() };
         config.sizes.clients = self.clients;
         config.sizes.threads = self.threads;
         config.sizes.servers = u64::from(self.stripes);
         config.sizes.contents = 0;
-        let file = FileConfig { stripes: self.stripes, stripe_bytes: STRIPE_BYTES };
+        let file = FileConfig { stripes: self.stripes, stripe_bytes: self.stripe_bytes };
         config.files = (0..self.pattern.files(self.clients)).map(|_| file).collect();
         config.client.dirty_bytes_max = self.dirty_bytes_max;
         config.client.lock_whole = u64::from(self.locks_whole);
@@ -144,6 +153,17 @@ impl Spec {
         config.client.wake_jitter_ns = self.jitter_ns;
         (config.client.desired_stride_bytes, config.client.desired_copies) = self.desired;
         config.client.group = u64::from(self.group);
+        config.client.lock_kind = match self.kind {
+            None => 0,
+            Some(Kind::Datatype) => 1,
+            Some(Kind::List) => 2,
+            Some(Kind::Posix) => 3,
+        };
+        config.client.lock_protocol = match self.protocol {
+            Protocol::TwoPhase => 0,
+            Protocol::OneTry => 1,
+            Protocol::AltTry => 2,
+        };
         self.hardware.apply(&mut config);
         config
     }
@@ -227,10 +247,7 @@ pub fn over(a: f64, b: f64) -> f64 {
 /// If a call fails, or something that must never happen has happened.
 pub fn run(spec: &Spec) -> Result<Outcome, String> {
     let start = Stopwatch::start();
-    let mut outcome = match spec.manager {
-        Manager::Datatype => datatype::run(spec)?,
-        Manager::Product(policy) => simulate(spec, policy)?,
-    };
+    let mut outcome = simulate(spec)?;
     outcome.cpu_s = start.elapsed_s();
     Ok(outcome)
 }
@@ -261,8 +278,8 @@ fn thread_cpu_ns() -> Option<u64> {
     text.split_ascii_whitespace().next()?.parse().ok()
 }
 
-fn simulate(spec: &Spec, policy: Policy) -> Result<Outcome, String> {
-    let config = spec.config(policy);
+fn simulate(spec: &Spec) -> Result<Outcome, String> {
+    let config = spec.config();
     let applications = Applications::new(spec.pattern, spec.clients, spec.threads);
     let mut world = World::new(&config, 1, applications, &[], false);
     world.run_until(u64::MAX, |world| world.workload.has_worked());

@@ -41,16 +41,17 @@ pub(super) fn specs(size: Size) -> Vec<Spec> {
     specs
 }
 
-fn words(shape: usize) -> String {
+/// What the runs of a shape make.
+fn words(size: Size, shape: usize) -> String {
     let (block, iterations) = SHAPES[shape];
-    format!("writes of {}, {iterations} iterations", bytes(block))
+    format!("writes of {}, {} of {iterations} iterations", bytes(block), size.of(iterations, 1))
 }
 
 /// Fig. 24.
 pub(super) fn figure24(size: Size, runs: &Outcomes) -> Figure {
     let of = |manager: &str, shape: usize, stripes: u32| runs.of(&spec(size, manager, shape, stripes));
     let plot = |shape: usize| Plot {
-        title: words(shape),
+        title: words(size, shape),
         x_label: "stripes".to_owned(),
         y_label: "GB/s by PIO time".to_owned(),
         kind: PlotKind::Bars,
@@ -117,7 +118,7 @@ pub(super) fn figure25(size: Size, runs: &Outcomes) -> Figure {
                     .map(move |(name, manager)| (format!("{name}\n{stripes}"), of(manager, shape, *stripes)))
             })
             .collect();
-        stacked_times(&format!("{}: seconds by lock manager and stripes", words(shape)), &bars)
+        stacked_times(&format!("{}: seconds by lock manager and stripes", words(size, shape)), &bars)
     };
     let ratio = |shape, stripes| {
         over(of("seqdlm-page", shape, stripes).total_s(), of("lustre", shape, stripes).total_s())

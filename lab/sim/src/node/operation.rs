@@ -6,6 +6,7 @@ use super::stripe::to_u32;
 use crate::engine::{ClientEvent, Engine, Returned};
 use crate::history::{Call, Comb, OpId, Outcome};
 use crate::net::{Tag, transfer_ns};
+use crate::taking::{Protocol, Taking};
 use crate::workload::{Thread, Work};
 use ccpfs_region::Region;
 use ccpfs_types::limits::FILE_BYTES_MAX;
@@ -82,10 +83,31 @@ pub(crate) struct Part {
     /// The bounds of what is locked, in offsets of the stripe.
     pub(crate) extent: Extent,
     pub(crate) region: Region,
+    /// Which it is of the locks on this stripe.
+    pub(crate) place: ccpfs_types::Part,
+    pub(crate) state: Standing,
     pub(crate) operation: OperationId,
     pub(crate) sn: Sn,
     /// Number of the session in history.
     pub(crate) session: u32,
+}
+
+/// How a lock of a call stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It is not asked for.
+    Open,
+    /// It is asked for.
+    Asked,
+    /// It is in use.
+    Held,
+}
+
+impl Part {
+    /// The bytes of the stripe for which history has this lock.
+    pub(crate) fn share(&self) -> Extent {
+        if self.place.of_several() { self.extent } else { Extent::WHOLE }
+    }
 }
 
 /// A call in progress.
@@ -99,8 +121,17 @@ pub(crate) struct Op {
     pub(crate) extents: Vec<Extent>,
     pub(crate) turn: Option<u64>,
     pub(crate) parts: Vec<Part>,
-    /// How many parts are locked.
-    pub(crate) locked: usize,
+    /// The bytes of a noncontiguous call.
+    pub(crate) region: Option<Region>,
+    /// Where taking the locks stands.
+    pub(crate) taking: Taking,
+    /// The parts that were asked for and have not all been answered, and the first of them that is not to be had.
+    pub(crate) asked_parts: (usize, usize),
+    pub(crate) missing: usize,
+    /// How many are asked for at once.
+    pub(crate) at_once: usize,
+    /// The bytes of the call that each part holds, in offsets of the stripe.
+    pub(crate) shares: Vec<Vec<Extent>>,
     /// What a read looks for, one after the other: which part, and which bytes of its stripe.
     pub(crate) looks: Vec<(usize, Extent)>,
     /// Which part, look, stripe or target is next.
@@ -131,7 +162,7 @@ impl Op {
     fn new(work: Work, id: Option<OpId>) -> Op {
         let file = match &work {
             Work::Call(call) => call.file(),
-            Work::WriteList { file, .. } | Work::Flush { file } => *file,
+            Work::WriteRegion { file, .. } | Work::Flush { file } => *file,
         };
         Op {
             work,
@@ -141,7 +172,12 @@ impl Op {
             extents: Vec::new(),
             turn: None,
             parts: Vec::new(),
-            locked: 0,
+            region: None,
+            taking: Taking::new(Protocol::TwoPhase, 0),
+            asked_parts: (0, 0),
+            missing: 0,
+            at_once: 1,
+            shares: Vec::new(),
             looks: Vec::new(),
             at: 0,
             errno: None,
@@ -191,7 +227,7 @@ impl Client {
     pub(crate) fn begin_call(&mut self, engine: &mut Engine, thread: u32, work: Work) {
         let id = match &work {
             Work::Call(call) => engine.invoked(self.process, *call),
-            Work::WriteList { .. } | Work::Flush { .. } => None,
+            Work::WriteRegion { .. } | Work::Flush { .. } => None,
         };
         engine.note(self.who(), || match id {
             Some(id) => format!("thread {thread} calls {id}: {}", describe(&work)),
@@ -284,10 +320,12 @@ impl Client {
         match op.work.clone() {
             Work::Call(Call::Write { extent, comb, .. }) => {
                 op.extents.extend(comb.pieces(extent));
+                op.region = super::locks::comb_region(comb, &op.extents);
                 self.begin_write(engine, thread, op)
             }
-            Work::WriteList { extents, .. } => {
-                op.extents.extend(extents.iter().copied());
+            Work::WriteRegion { region, .. } => {
+                op.extents.extend(region.pieces());
+                op.region = Some(Region::clone(&region));
                 self.begin_write(engine, thread, op)
             }
             Work::Call(Call::Append { .. }) => self.begin_write(engine, thread, op),
@@ -298,6 +336,7 @@ impl Client {
                 };
                 op.sequential &= comb == Comb::NONE;
                 op.extents.extend(comb.pieces(extent));
+                op.region = super::locks::comb_region(comb, &op.extents);
                 let reach = extent.hull(self.reach(engine, op, extent));
                 self.take_turn(op, thread, reach, false)
             }
@@ -365,7 +404,7 @@ impl Client {
             self.stripe(op.file, stripe).unpin(extent);
         }
         let parts = std::mem::take(&mut op.parts);
-        for part in &parts[..op.locked] {
+        for part in parts.iter().filter(|part| part.state == Standing::Held) {
             self.finish_part(engine, op.file, part);
         }
         if let Some(ticket) = op.turn.take() {
@@ -452,7 +491,7 @@ impl Client {
 pub(crate) fn describe(work: &Work) -> String {
     match work {
         Work::Call(call) => call.to_string(),
-        Work::WriteList { file, extents } => format!("write f{file} {extents:?}"),
+        Work::WriteRegion { file, region } => format!("write f{file} {region}"),
         Work::Flush { file } => format!("flush f{file}"),
     }
 }

@@ -131,7 +131,7 @@ impl Client {
             Work::Call(
                 Call::Read { .. } | Call::Write { .. } | Call::Truncate { .. } | Call::Fsync { .. },
             )
-            | Work::WriteList { .. }
+            | Work::WriteRegion { .. }
             | Work::Flush { .. } => op.enter(Phase::Zero),
         }
     }

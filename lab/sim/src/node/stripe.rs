@@ -6,7 +6,7 @@ use crate::history::{Loss, StripeUse};
 use crate::net::Tag;
 use ccpfs_cached_stripe::{CachedStripe, Effect, Input};
 use ccpfs_types::limits::RELEASES_MAX;
-use ccpfs_types::{Extent, ExtentMap, ResourceId};
+use ccpfs_types::{Extent, ExtentMap, OperationId, ResourceId};
 use ccpfs_wire::{Channel, LockRef, Message, WritePiece};
 use ccpfs_writeback::{JobId, Readable};
 
@@ -26,6 +26,8 @@ pub(crate) struct Stripe {
     pub(crate) session: Option<(u64, u32)>,
     /// Whether the operation has begun that lasts as long as a membership in a group.
     pub(crate) is_member: bool,
+    /// Operations that took a lock for later, whose requests wait at the server; they end with the answer.
+    pub(crate) ahead: Vec<OperationId>,
     pub(crate) queued_urgent: bool,
     pub(crate) queued: bool,
 }
@@ -39,6 +41,7 @@ impl Stripe {
             pins: Vec::new(),
             session: None,
             is_member: false,
+            ahead: Vec::new(),
             queued_urgent: false,
             queued: false,
         }
@@ -70,6 +73,8 @@ impl Stripe {
 struct Outbox {
     messages: Vec<(Channel, Message)>,
     releases: Vec<LockRef>,
+    /// Operations that have the lock they took for later.
+    over: Vec<OperationId>,
 }
 
 impl Client {
@@ -88,6 +93,7 @@ impl Client {
             self.carry_out(engine, (file, stripe), effect, &mut out);
         }
         self.effects = effects;
+        let over = std::mem::take(&mut out.over);
         if !(out.messages.is_empty() && out.releases.is_empty()) {
             self.post(engine, file, stripe, out);
         }
@@ -97,12 +103,21 @@ impl Client {
         if before != after {
             self.dirty_changed(engine, (file, stripe), before, after);
         }
+        for operation in over {
+            self.step(engine, file, stripe, Input::Finish { operation });
+        }
     }
 
     fn carry_out(&mut self, engine: &mut Engine, place: (usize, usize), effect: Effect, out: &mut Outbox) {
         let (file, stripe) = place;
         match effect {
             Effect::Answer { operation, answer } => {
+                let ahead = &mut self.stripe(file, stripe).ahead;
+                if let Some(at) = ahead.iter().position(|ahead| *ahead == operation) {
+                    ahead.swap_remove(at);
+                    out.over.extend(answer.is_ok().then_some(operation));
+                    return;
+                }
                 self.tell_owner(operation.0, Note::Answer { operation, answer });
             }
             Effect::Void { operation } => self.tell_owner(operation.0, Note::Void { operation }),
@@ -123,7 +138,10 @@ impl Client {
                 }
                 self.tell_owner(operation.0, Note::Ask { operation, message });
             }
-            Effect::Send { channel, message } => out.messages.push((channel, message)),
+            Effect::Send { channel, message } => {
+                engine.seen.narrowed += u64::from(matches!(message, Message::Narrow { .. }));
+                out.messages.push((channel, message));
+            }
             Effect::Release { lock } => out.releases.push(lock),
             Effect::Job { job, pieces, releases, urgent } => {
                 let resource = self.stripe(file, stripe).machine.resource();
@@ -166,7 +184,7 @@ impl Client {
         let place = self.stripe(file, stripe);
         let session = place.session.map_or(0, |(_, session)| session);
         let number = place.machine.resource().stripe;
-        engine.took_effect(call, StripeUse { stripe: number, session, sn, order: 0 });
+        engine.took_effect(call, StripeUse { stripe: number, extent: Extent::WHOLE, session, sn, order: 0 });
     }
 
     fn note_loss(&mut self, engine: &mut Engine, (file, stripe): (usize, usize), extent: Extent, errno: i32) {
@@ -183,7 +201,7 @@ impl Client {
     fn post(&mut self, engine: &mut Engine, file: usize, stripe: usize, out: Outbox) {
         let place = self.stripe(file, stripe);
         let (Some((serial, _)), target) = (place.session, place.target) else { return };
-        let Outbox { mut messages, releases } = out;
+        let Outbox { mut messages, releases, over: _ } = out;
         for locks in releases.chunks(RELEASES_MAX) {
             messages.push((Channel::Callback, Message::Release { locks: locks.to_vec() }));
         }

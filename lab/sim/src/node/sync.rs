@@ -109,7 +109,7 @@ impl Client {
         match (flushed.and(earlier), &op.work) {
             (Err(errno), _) => Progress::Return(Err(errno)),
             (Ok(()), Work::Flush { .. }) => Progress::Return(Ok(Outcome::Synced)),
-            (Ok(()), Work::Call(_) | Work::WriteList { .. }) => op.enter(Phase::SyncSession),
+            (Ok(()), Work::Call(_) | Work::WriteRegion { .. }) => op.enter(Phase::SyncSession),
         }
     }
 

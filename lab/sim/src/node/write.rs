@@ -44,7 +44,8 @@ impl Client {
     fn take_effect(&self, engine: &mut Engine, op: &Op) {
         for part in &op.parts {
             let stripe = to_u32(part.stripe);
-            let used = StripeUse { stripe, session: part.session, sn: part.sn, order: 0 };
+            let used =
+                StripeUse { stripe, extent: part.share(), session: part.session, sn: part.sn, order: 0 };
             engine.took_effect(op.id, used);
         }
     }
@@ -57,7 +58,7 @@ impl Client {
                 (None, Work::Call(Call::Append { .. })) => {
                     Ok(Outcome::Appended { offset: op.hull().start() })
                 }
-                (None, Work::Call(_) | Work::WriteList { .. } | Work::Flush { .. }) => Ok(Outcome::Written),
+                (None, Work::Call(_) | Work::WriteRegion { .. } | Work::Flush { .. }) => Ok(Outcome::Written),
             });
         };
         if op.at > 0 && op.pending.is_empty() && engine.random.chance(300) {
@@ -75,7 +76,10 @@ impl Client {
         op.pending.clear();
         op.at += 1;
         let now_ns = i64::try_from(engine.now_ns()).expect("a run is shorter than 292 years");
-        for extent in self.local(op, part.stripe) {
+        if op.shares.is_empty() {
+            op.shares = self.shares(op);
+        }
+        for extent in std::mem::take(&mut op.shares[op.at - 1]) {
             let input = Input::Written { operation: part.operation, extent, now_ns };
             self.step(engine, op.file, part.stripe, input);
         }
@@ -86,19 +90,29 @@ impl Client {
         Progress::Again
     }
 
-    /// The bytes of a stripe that a call writes, in offsets of the stripe.
-    fn local(&self, op: &Op, stripe: usize) -> Vec<Extent> {
-        let (layout, stripe) = (self.files[op.file].layout, to_u32(stripe));
-        let mut local: Vec<Extent> = Vec::new();
-        for extent in &op.extents {
-            let from = layout.stripe_length(stripe, extent.start());
-            let to = layout.stripe_length(stripe, extent.end());
-            let Some(extent) = Extent::new(from, to) else { continue };
-            match local.last_mut() {
-                Some(last) if last.end() == extent.start() => *last = last.hull(extent),
-                Some(_) | None => local.push(extent),
+    /// The bytes of a call that each of its locks holds, in offsets of the stripe. Locks are in the order of stripes and offsets.
+    pub(super) fn shares(&self, op: &Op) -> Vec<Vec<Extent>> {
+        let layout = self.files[op.file].layout;
+        let mut shares: Vec<Vec<Extent>> = vec![Vec::new(); op.parts.len()];
+        let mut at: Vec<usize> = (0..layout.stripe_count() as usize)
+            .map(|stripe| op.parts.partition_point(|part| part.stripe < stripe))
+            .collect();
+        for piece in op.extents.iter().flat_map(|extent| layout.pieces(*extent)) {
+            let at = &mut at[piece.stripe as usize];
+            let mut rest = Some(piece.extent);
+            while let Some(left) = rest {
+                while op.parts[*at].extent.end() <= left.start() {
+                    *at += 1;
+                }
+                let end = left.end().min(op.parts[*at].extent.end());
+                let extent = Extent::new(left.start(), end).expect("parts hold all bytes of the call");
+                match shares[*at].last_mut() {
+                    Some(last) if last.end() == extent.start() => *last = last.hull(extent),
+                    Some(_) | None => shares[*at].push(extent),
+                }
+                rest = Extent::new(end, left.end());
             }
         }
-        local
+        shares
     }
 }

@@ -3,7 +3,7 @@
 pub mod plan;
 
 use crate::history::Call;
-use ccpfs_types::Extent;
+use ccpfs_region::Region;
 use std::rc::Rc;
 
 /// One call of an application thread.
@@ -11,12 +11,12 @@ use std::rc::Rc;
 pub enum Work {
     /// A call that the checkers know.
     Call(Call),
-    /// One write of several pieces, under locks of the smallest range per stripe that takes all of them in.
-    WriteList {
+    /// One write of several pieces, which others see whole or not at all.
+    WriteRegion {
         /// The file.
         file: u32,
-        /// Its bytes, ascending and disjoint.
-        extents: Rc<[Extent]>,
+        /// Its bytes.
+        region: Rc<Region>,
     },
     /// Sends what is dirty to the servers and waits for the answers, without making them durable.
     Flush {

@@ -1,6 +1,6 @@
 //! Taking the locks of a noncontiguous operation as paper 001 says (sections 3 and 4): three kinds of requests, three protocols.
 //!
-//! For tests of locks alone. The product's client does the same (`ccpfs-client`, module `noncontiguous`), with data behind it.
+//! The clients of worlds do so, and tests of locks alone. The product's client does the same (`ccpfs-client`, module `noncontiguous`).
 
 use ccpfs_region::{Region, SECTIONS_MAX};
 use ccpfs_types::{Extent, Layout, Part};
@@ -57,8 +57,22 @@ impl Protocol {
     }
 }
 
-/// Extents of one list request.
-const LIST_MAX: usize = 64;
+/// What one request may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Extents of a list.
+    pub list_max: usize,
+    /// Sections of a description.
+    pub sections_max: usize,
+    /// Where locks of several requests on a stripe begin and end, in bytes: 1, or the pages of a policy.
+    pub grain_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { list_max: 64, sections_max: SECTIONS_MAX, grain_bytes: 1 }
+    }
+}
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,26 +85,32 @@ pub struct Request {
     pub part: Part,
 }
 
-/// The requests for a region, by stripe and offset.
-///
-/// # Panics
-///
-/// If a description takes more than [`SECTIONS_MAX`] sections on a stripe: the patterns of the lock tests do not.
+/// The requests for a region that ends before the end of all files, by stripe and offset.
 #[must_use]
 pub fn cut(region: &Region, layout: &Layout, kind: Kind) -> Vec<Request> {
+    cut_within(region, layout, kind, Limits::default())
+}
+
+/// The same with limits of one's own.
+#[must_use]
+pub fn cut_within(region: &Region, layout: &Layout, kind: Kind, limits: Limits) -> Vec<Request> {
     let mut requests = Vec::new();
-    for stripe in 0..layout.stripe_count() {
-        let local: Vec<Region> = match kind {
-            Kind::Posix => region.stripe_pieces(layout, stripe).map(Region::from).collect(),
-            Kind::List => {
-                let pieces: Vec<Extent> = region.stripe_pieces(layout, stripe).collect();
-                pieces.chunks(LIST_MAX).filter_map(|list| Region::from_extents(list.to_vec())).collect()
-            }
-            Kind::Datatype => {
-                let local = region.on_stripe(layout, stripe, SECTIONS_MAX);
-                local.expect("patterns of the lock tests are regular").into_iter().collect()
-            }
+    for (stripe, _) in layout.stripe_hulls(region.bounds()) {
+        let grains = || grains(region, layout, stripe, limits.grain_bytes);
+        let lists = || {
+            let pieces: Vec<Extent> = grains().collect();
+            let lists = pieces.chunks(limits.list_max.max(1));
+            lists.filter_map(|list| Region::from_extents(list.to_vec())).collect::<Vec<Region>>()
         };
+        let mut local = Vec::new();
+        match kind {
+            Kind::Posix => local.extend(grains().map(Region::from)),
+            Kind::List => local = lists(),
+            Kind::Datatype => descriptions(region, layout, stripe, limits.sections_max.max(1), &mut local),
+        }
+        if kind == Kind::Datatype && local.len() > 1 && limits.grain_bytes > 1 {
+            local = lists();
+        }
         let several = local.len() > 1;
         requests.extend(local.into_iter().enumerate().map(|(at, region)| {
             let part = match (several, at) {
@@ -102,6 +122,36 @@ pub fn cut(region: &Region, layout: &Layout, kind: Kind) -> Vec<Request> {
         }));
     }
     requests
+}
+
+/// The pieces of a stripe, grown to multiples of `grain` bytes; those that touch then are one.
+fn grains(region: &Region, layout: &Layout, stripe: u32, grain: u64) -> impl Iterator<Item = Extent> {
+    let mut pieces = region.stripe_pieces(layout, stripe).map(move |piece| piece.aligned(grain)).peekable();
+    std::iter::from_fn(move || {
+        let mut piece = pieces.next()?;
+        while grain > 1
+            && let Some(next) = pieces.next_if(|next| next.start() <= piece.end())
+        {
+            piece = piece.hull(next);
+        }
+        Some(piece)
+    })
+}
+
+/// What a stripe has of a region, as one description or, where that is too long, as those of its halves.
+fn descriptions(region: &Region, layout: &Layout, stripe: u32, sections_max: usize, found: &mut Vec<Region>) {
+    if let Ok(local) = region.on_stripe(layout, stripe, sections_max) {
+        found.extend(local);
+        return;
+    }
+    let bounds = region.bounds();
+    let middle = bounds.start() + bounds.length() / 2;
+    for half in [Extent::new(bounds.start(), middle), Extent::new(middle, bounds.end())].into_iter().flatten()
+    {
+        if let Some(part) = region.in_extent(half) {
+            descriptions(&part, layout, stripe, sections_max, found);
+        }
+    }
 }
 
 /// What to ask for next.
@@ -149,6 +199,11 @@ impl Taking {
         }
     }
 
+    /// Requests before `until` are held, and the round goes on behind them.
+    pub fn proceed(&mut self, until: usize) {
+        self.next = until;
+    }
+
     /// A round is over: all before `missing` are held, and what was granted from there on has been given up.
     pub fn settle(&mut self, missing: usize) {
         let waited = matches!(self.round(), Some(Round::Wait { .. }));
@@ -171,6 +226,30 @@ mod tests {
         for kind in Kind::ALL {
             let bytes: u64 = cut(&region, &layout, kind).iter().map(|part| part.region.length_bytes()).sum();
             assert_eq!(bytes, 131_072);
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_for_one_request_becomes_several_in_order() {
+        let layout = Layout::new(3, 4096).expect("a layout");
+        // Nothing repeats: strides of a prime number of bytes.
+        let region = Region::from(Section::new(5, 97, &[(1009, 400)]).expect("a section"));
+        for kind in Kind::ALL {
+            let limits = Limits { list_max: 3, sections_max: 4, ..Limits::default() };
+            let requests = cut_within(&region, &layout, kind, limits);
+            assert!(requests.iter().filter(|request| request.stripe == 1).count() > 5, "{kind:?}");
+            for pair in requests.windows(2) {
+                let [one, next] = [&pair[0], &pair[1]];
+                let apart = one.region.bounds().end() <= next.region.bounds().start();
+                assert!(one.stripe < next.stripe || apart, "{kind:?}");
+                assert_eq!(next.part == Part::First, one.stripe < next.stripe);
+            }
+            let bytes: u64 = requests.iter().map(|request| request.region.length_bytes()).sum();
+            assert_eq!(bytes, 97 * 400);
+        }
+        let pages = Limits { grain_bytes: 4096, sections_max: 4, ..Limits::default() };
+        for request in cut_within(&region, &layout, Kind::Datatype, pages) {
+            assert!(request.region.pieces().all(|piece| piece.aligned(4096) == piece));
         }
     }
 
