@@ -113,6 +113,14 @@ impl Client {
         self.inner.complete(&looked, found)?;
         Ok(true)
     }
+
+    /// A program has read the contents of the file whose stub `fd` has open: the namespace's file system notes it as the stub's time of
+    /// access, by its own rules (`relatime`, `noatime`), which is no change of the stub. What may not be read anew is left as it is.
+    pub fn note_access(&self, fd: BorrowedFd<'_>) {
+        if let Ok(stub) = sys::open_loudly(fd) {
+            let _ = sys::read_start(stub.as_fd(), &mut [0]);
+        }
+    }
 }
 
 impl ClientInner {

@@ -84,6 +84,7 @@ impl Client {
         self.settle_times(file.stub())?;
         sys::link_open(file.stub(), place).map_err(|e| namespace_error("link", &place.path(), e))?;
         self.inner.forget_orphan(file.id());
+        self.inner.note_change(file.stub());
         Ok(())
     }
 

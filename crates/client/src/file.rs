@@ -359,12 +359,10 @@ impl File {
         }
         let end = offset.checked_add(length).filter(|end| *end <= FILE_BYTES_MAX);
         let end = end.ok_or(FsError::argument("the range ends beyond the largest file", libc::EFBIG))?;
-        if keep_size {
-            return Ok(());
+        if !keep_size {
+            self.handle.shared.lengthen(&self.handle.client.inner, end)?;
         }
-        if self.handle.shared.lengthen(&self.handle.client.inner, end)? {
-            self.note_cut();
-        }
+        self.note_cut();
         Ok(())
     }
 

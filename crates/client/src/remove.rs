@@ -6,7 +6,7 @@
 use crate::client::{Client, ClientInner};
 use crate::directory::{may_be_stub, namespace_error};
 use crate::error::FsError;
-use crate::opened::inode_of;
+use crate::opened::{Inode, inode_of};
 use crate::opens::Byte;
 use crate::shared::FileShared;
 use crate::sys::{self, Place};
@@ -55,14 +55,16 @@ impl Client {
     ) -> Result<(), FsError> {
         let (from, to) = (Place { dir: from_dir, name: from_name }, Place { dir: to_dir, name: to_name });
         let replaces = flags & (libc::RENAME_EXCHANGE | libc::RENAME_NOREPLACE) == 0;
-        let source = self.inner.settle_name(from);
-        if flags & libc::RENAME_EXCHANGE != 0 {
-            self.inner.settle_name(to);
-        }
+        let (source, moved) = self.inner.settle_name(from);
+        let exchanges = flags & libc::RENAME_EXCHANGE != 0;
+        let (_, other) = if exchanges { self.inner.settle_name(to) } else { (None, None) };
         let same =
             || sys::stat_at(to, libc::AT_SYMLINK_NOFOLLOW).ok().map(|found| inode_of(&found)) == source;
         let victim = if replaces && !same() { self.inner.victim(to) } else { None };
         let renamed = sys::rename(from, to, flags);
+        for changed in [moved, other].into_iter().flatten() {
+            self.inner.note_change(changed.as_fd());
+        }
         let removed = victim.map_or(Ok(()), Victim::finish);
         renamed.map_err(|e| namespace_error("rename", &from.path(), e)).and(removed)
     }
@@ -106,6 +108,7 @@ impl Victim<'_> {
             let stub = Some(self.stub.as_ref());
             return self.client.remove_if_alone(self.record, stub, may_be_noted).map(drop);
         }
+        self.client.note_change(self.stub.as_fd());
         if self.noted {
             self.client.forget_orphan(self.record.file);
         }
@@ -134,16 +137,16 @@ impl ClientInner {
         Some(Victim { client: self, record, stub, is_open, noted })
     }
 
-    /// Settles the times of what a name leads to; says which inode it is.
-    fn settle_name(&self, place: Place<'_>) -> Option<(u64, u64)> {
-        let found = sys::stat_at(place, libc::AT_SYMLINK_NOFOLLOW).ok()?;
-        if may_be_stub(&found)
-            && let Ok(named) = sys::open(place, libc::O_PATH | libc::O_NOFOLLOW, 0)
-        {
+    /// Settles the times of what a name leads to; says which inode it is, and gives the file if it may be one of ours.
+    fn settle_name(&self, place: Place<'_>) -> (Option<Inode>, Option<File>) {
+        let Ok(found) = sys::stat_at(place, libc::AT_SYMLINK_NOFOLLOW) else { return (None, None) };
+        let open = || sys::open(place, libc::O_PATH | libc::O_NOFOLLOW, 0).ok();
+        let named = if may_be_stub(&found) { open() } else { None };
+        if let Some(named) = &named {
             // What cannot be settled is only less exact.
             let _ = self.settle_times(named.as_fd());
         }
-        Some(inode_of(&found))
+        (Some(inode_of(&found)), named)
     }
 
     /// Whether a file that was found by a name has none any more.

@@ -84,6 +84,19 @@ pub(crate) fn reopen(fd: BorrowedFd<'_>, flags: libc::c_int) -> io::Result<File>
     open(Place { dir: WORKING_DIRECTORY, name: &name }, flags, 0)
 }
 
+/// Opens what a descriptor has open once more for reading, as a program does whose reading is an access to the file.
+pub(crate) fn open_loudly(fd: BorrowedFd<'_>) -> io::Result<File> {
+    let name = path_of_descriptor(fd);
+    let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    // SAFETY: a valid name and flags; the result is checked.
+    let fd: RawFd = unsafe { libc::openat(WORKING_DIRECTORY.as_raw_fd(), name.as_ptr(), flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just opened, owned by nobody else.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
 /// `fstatat`.
 pub(crate) fn stat_at(place: Place<'_>, flags: libc::c_int) -> io::Result<libc::stat> {
     // SAFETY: all zeros is a valid stat.

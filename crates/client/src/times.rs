@@ -57,6 +57,12 @@ impl Client {
         self.inner.settle_times(fd)
     }
 
+    /// After such a change, or another one of the stub, was made: later writes of this client are later than it, though the clock of
+    /// writes ticks more slowly than the one that file systems may stamp changes with.
+    pub fn note_change(&self, fd: BorrowedFd<'_>) {
+        self.inner.note_change(fd);
+    }
+
     /// `futimens`, for everything in the namespace: access and modification time, `UTIME_NOW` and `UTIME_OMIT` allowed. Earlier
     /// writes do not come after it, later ones do; for that, whoever writes the file just now flushes.
     ///
@@ -141,6 +147,14 @@ impl ClientInner {
             }
         }
         Ok(())
+    }
+
+    /// See [`Client::note_change`].
+    pub(crate) fn note_change(&self, fd: BorrowedFd<'_>) {
+        let Ok(found) = sys::stat(fd) else { return };
+        if let Some((shared, _)) = self.known(inode_of(&found)) {
+            shared.raise_floor(sys::changed_ns(&found));
+        }
     }
 
     /// See [`Client::set_times`], for a file that was sealed. `Ok(false)`, and nothing is changed, if it is not any longer.

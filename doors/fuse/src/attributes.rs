@@ -6,6 +6,7 @@ use crate::abi::{
 };
 use crate::cut::Cut;
 use crate::exchange::Errno;
+use crate::inodes::Inode;
 use crate::mount::{Mount, device_of_kernel, failed};
 use crate::sys;
 use libc::timespec;
@@ -69,17 +70,7 @@ impl Mount {
             // The kernel lets nobody else write meanwhile.
             inode.pages.ahead.cut(size);
         }
-        if has(fattr::UID | fattr::GID | fattr::MODE) {
-            self.settle_times(&inode)?;
-        }
-        if has(fattr::UID | fattr::GID) {
-            let user = if has(fattr::UID) { asked.uid } else { u32::MAX };
-            let group = if has(fattr::GID) { asked.gid } else { u32::MAX };
-            sys::change_owner(inode.fd(), user, group)?;
-        }
-        if has(fattr::MODE) {
-            sys::change_mode(inode.fd(), asked.mode & 0o7777)?;
-        }
+        self.set_owner_and_mode(header, &inode, asked)?;
         if has(fattr::ATIME | fattr::MTIME) {
             self.client.set_times(inode.fd(), &times(asked)).map_err(|e| failed(&e))?;
         }
@@ -88,6 +79,42 @@ impl Mount {
             found.attr.size = size;
         }
         Ok(found)
+    }
+
+    /// Owner, group and permissions. A request for nothing at all is what the kernel makes of `chown` to nobody else, and of calls
+    /// that take a file's privileges away and have no other way to say so, such as `fallocate`.
+    fn set_owner_and_mode(&self, header: &InHeader, inode: &Inode, asked: &SetattrIn) -> Result<(), Errno> {
+        let has = |field: u32| asked.valid & field != 0;
+        let touches = !has(fattr::UID | fattr::GID | fattr::MODE | fattr::SIZE | fattr::ATIME | fattr::MTIME);
+        if touches && !self.may_touch(header, inode)? {
+            return Err(libc::EPERM);
+        }
+        if touches || has(fattr::UID | fattr::GID | fattr::MODE) {
+            self.settle_times(inode)?;
+        }
+        if touches || has(fattr::UID | fattr::GID) {
+            let user = if has(fattr::UID) { asked.uid } else { u32::MAX };
+            let group = if has(fattr::GID) { asked.gid } else { u32::MAX };
+            sys::change_owner(inode.fd(), user, group)?;
+        }
+        if has(fattr::MODE) {
+            sys::change_mode(inode.fd(), asked.mode & 0o7777)?;
+        }
+        if touches || has(fattr::UID | fattr::GID | fattr::MODE) {
+            self.client.note_change(inode.fd());
+        }
+        Ok(())
+    }
+
+    /// Whether a caller may do what takes a file's privileges away without naming a new owner or new permissions: everybody where
+    /// there are none, else its owner, root, and who may write it.
+    fn may_touch(&self, header: &InHeader, inode: &Inode) -> Result<bool, Errno> {
+        let found = inode.stat()?;
+        let has_privileges = found.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0;
+        let owns = header.uid == 0 || header.uid == found.st_uid;
+        let is_written =
+            || self.handles.all().iter().any(|handle| handle.writable && handle.inode.nodeid == inode.nodeid);
+        Ok(!has_privileges || owns || is_written())
     }
 
     /// STATFS: names are the namespace's, and so is space, as far as is known.
@@ -124,6 +151,7 @@ impl Mount {
                 sys::change_mode(inode.fd(), mode & !libc::S_ISGID & 0o7777)?;
             }
         }
+        self.client.note_change(inode.fd());
         Ok(())
     }
 
@@ -131,7 +159,9 @@ impl Mount {
     pub(crate) fn remove_xattr(&self, header: &InHeader, name: &CStr) -> Result<(), Errno> {
         let inode = self.inodes.get(header.nodeid)?;
         self.settle_times(&inode)?;
-        sys::remove_xattr(inode.fd(), name)
+        sys::remove_xattr(inode.fd(), name)?;
+        self.client.note_change(inode.fd());
+        Ok(())
     }
 
     /// GETXATTR and, without a name, LISTXATTR; an empty buffer asks for the size.

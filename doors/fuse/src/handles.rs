@@ -39,6 +39,8 @@ pub(crate) struct Handle {
     pub(crate) writable: bool,
     /// Whether all that it does to its file is to write it where it is told to, and to read it.
     pub(crate) writes_in_place: bool,
+    /// Whether its reads are no matter for the file's time of access, or no longer: it has been read.
+    pub(crate) access_noted: AtomicBool,
     /// The descriptor that carries its `flock` lock, once it has had one.
     pub(crate) flock: Mutex<Option<OwnedFd>>,
 }
@@ -48,7 +50,8 @@ impl Handle {
     pub(crate) fn new(inode: Arc<Inode>, content: Content, flags: u32) -> Handle {
         let writable = open::is_writable(flags);
         let writes_in_place = writable && flags.cast_signed() & libc::O_APPEND == 0;
-        Handle { inode, content, writable, writes_in_place, flock: Mutex::new(None) }
+        let access_noted = AtomicBool::new(flags.cast_signed() & libc::O_NOATIME != 0);
+        Handle { inode, content, writable, writes_in_place, access_noted, flock: Mutex::new(None) }
     }
 
     /// The client's file.

@@ -239,7 +239,11 @@ impl Owner {
         let mut files = self.files.lock().expect("no code panics under this lock");
         let new = || Held { handle: asked.fh, pid: asked.lock.pid, ranges: Vec::new() };
         let held = files.entry(nodeid).or_insert_with(new);
-        (held.handle, held.pid) = (asked.fh, asked.lock.pid);
+        held.handle = asked.fh;
+        // The kernel does not say who unlocks.
+        if asked.lock.pid != 0 {
+            held.pid = asked.lock.pid;
+        }
     }
 }
 

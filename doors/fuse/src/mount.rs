@@ -45,6 +45,8 @@ pub(crate) struct Mount {
     pub(crate) write_bytes_max: u32,
     /// Whether the kernel is told sizes ahead of the real ones ([`crate::options::MountOptions::raise_size`]).
     pub(crate) raise_size: bool,
+    /// Whether reading a file moves its time of access ([`crate::options::MountOptions::notes_access`]).
+    pub(crate) notes_access: bool,
     /// Where it is, and its device there.
     place: OnceLock<(PathBuf, u64)>,
     /// Descriptors to be closed when others are needed and there are none.
@@ -95,7 +97,7 @@ impl Mount {
         client: Client,
         root: OwnedFd,
         notifier: Arc<Notifier>,
-        (timeouts, write_bytes_max, raise_size): (Timeouts, u32, bool),
+        (timeouts, write_bytes_max, raise_size, notes_access): (Timeouts, u32, bool, bool),
     ) -> Result<Mount, Errno> {
         let flush_on_close = client.config().flush_on_close;
         Ok(Mount {
@@ -108,6 +110,7 @@ impl Mount {
             timeouts,
             write_bytes_max,
             raise_size,
+            notes_access,
             place: OnceLock::new(),
             spare: Mutex::default(),
             flush_on_close,

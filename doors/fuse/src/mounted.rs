@@ -78,7 +78,7 @@ pub fn mount(config: ClientConfig, directory: &Path, options: &MountOptions) -> 
         root,
         device,
         (timeouts, acl, rings),
-        (options.write_bytes_max, options.raise_size),
+        (options.write_bytes_max, options.raise_size, options.notes_access()),
     ) {
         Ok((session, queues)) => {
             let root = File::options().read(true).custom_flags(libc::O_PATH).open(&directory);
@@ -100,12 +100,12 @@ fn converse(
     root: OwnedFd,
     device: OwnedFd,
     (timeouts, acl, rings): (Timeouts, bool, Rings),
-    (write_bytes_max, raise_size): (u32, bool),
+    (write_bytes_max, raise_size, notes_access): (u32, bool, bool),
 ) -> io::Result<(Arc<Session>, Option<Arc<Queues>>)> {
     locks::prepare_signal();
     let agreed = init::agree(&device, write_bytes_max, (acl, rings != Rings::Off))?;
     let notifier = Arc::new(Notifier::new(device.try_clone()?));
-    let settings = (timeouts, agreed.write_bytes_max, raise_size);
+    let settings = (timeouts, agreed.write_bytes_max, raise_size, notes_access);
     let mount = Mount::new(client, root, notifier, settings).map_err(io::Error::from_raw_os_error)?;
     let rings_device = device.try_clone()?;
     let session = Session::new(Arc::new(mount), device);

@@ -111,6 +111,7 @@ impl Mount {
             None => {
                 self.settle_times(&inode)?;
                 sys::link(inode.fd(), parent.fd(), name)?;
+                self.client.note_change(inode.fd());
             }
         }
         self.entry_of(&parent, name)

@@ -94,6 +94,11 @@ const IGNORED: [&str; 13] = [
 ];
 
 impl MountOptions {
+    /// Whether reading a file moves its time of access.
+    pub(crate) const fn notes_access(&self) -> bool {
+        self.flags & (libc::MS_NOATIME | libc::MS_RDONLY) == 0
+    }
+
     /// Takes options separated by commas, as after `-o`. Later ones win.
     ///
     /// # Errors

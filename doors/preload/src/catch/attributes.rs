@@ -1,7 +1,7 @@
 //! Modes, owners and extended attributes: they are the stub's. Before they change, the time of the last write is kept in
-//! the stub, because the change moves the stub's own times past it.
+//! the stub, because the change moves the stub's own times past it; after it, later writes must be later still.
 
-use super::stat::{settle_descriptor, settle_path};
+use super::stat::{note_descriptor, note_path, settle_descriptor, settle_path};
 use crate::real;
 use libc::{AT_FDCWD, AT_SYMLINK_NOFOLLOW, c_char, c_int, c_void, gid_t, mode_t, size_t, uid_t};
 
@@ -13,7 +13,9 @@ macro_rules! on_paths {
             // SAFETY: as the caller promises.
             unsafe {
                 settle_path(AT_FDCWD, $path, $follow);
-                real::$name($path $(, $argument)*)
+                let answer = real::$name($path $(, $argument)*);
+                note_path(AT_FDCWD, $path, $follow);
+                answer
             }
         }
     )* };
@@ -37,7 +39,9 @@ macro_rules! on_descriptors {
         unsafe extern "C" fn $name($fd: c_int $(, $argument: $kind)*) -> c_int {
             settle_descriptor($fd);
             // SAFETY: as the caller promises.
-            unsafe { real::$name($fd $(, $argument)*) }
+            let answer = unsafe { real::$name($fd $(, $argument)*) };
+            note_descriptor($fd);
+            answer
         }
     )* };
 }
@@ -54,7 +58,9 @@ unsafe extern "C" fn fchmodat(at: c_int, path: *const c_char, mode: mode_t, flag
     // SAFETY: as the caller promises.
     unsafe {
         settle_path(at, path, flags);
-        real::fchmodat(at, path, mode, flags)
+        let answer = real::fchmodat(at, path, mode, flags);
+        note_path(at, path, flags);
+        answer
     }
 }
 
@@ -69,6 +75,8 @@ unsafe extern "C" fn fchownat(
     // SAFETY: as the caller promises.
     unsafe {
         settle_path(at, path, flags);
-        real::fchownat(at, path, owner, group, flags)
+        let answer = real::fchownat(at, path, owner, group, flags);
+        note_path(at, path, flags);
+        answer
     }
 }

@@ -1,6 +1,6 @@
 //! `unlink`, `rename`, `link` and the working directory.
 
-use super::stat::{identity, named_by_descriptor, settle_path};
+use super::stat::{identity, named_by_descriptor, note_path, settle_path};
 use crate::open::may_be_stub;
 use crate::paths::Place;
 use crate::reply::{Errno, reply};
@@ -185,7 +185,12 @@ unsafe extern "C" fn renameat2(
         if flags & libc::RENAME_EXCHANGE != 0 {
             settle_path(to_at, to, AT_SYMLINK_NOFOLLOW);
         }
-        real::renameat2(from_at, from, to_at, to, flags)
+        let answer = real::renameat2(from_at, from, to_at, to, flags);
+        note_path(to_at, to, AT_SYMLINK_NOFOLLOW);
+        if flags & libc::RENAME_EXCHANGE != 0 {
+            note_path(from_at, from, AT_SYMLINK_NOFOLLOW);
+        }
+        answer
     }
 }
 
@@ -266,7 +271,9 @@ unsafe extern "C" fn linkat(
         }
         let follow = if flags & libc::AT_SYMLINK_FOLLOW != 0 { 0 } else { AT_SYMLINK_NOFOLLOW };
         settle_path(from_at, from, follow | (flags & libc::AT_EMPTY_PATH));
-        real::linkat(from_at, from, to_at, to, flags)
+        let answer = real::linkat(from_at, from, to_at, to, flags);
+        note_path(from_at, from, follow | (flags & libc::AT_EMPTY_PATH));
+        answer
     }
 }
 

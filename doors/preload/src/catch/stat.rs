@@ -348,25 +348,57 @@ pub(super) fn complete_entry(at: c_int, path: &CStr, found: &mut Stat, flags: c_
 /// # Safety
 /// `path` is null or a string.
 pub(super) unsafe fn settle_path(at: c_int, path: *const c_char, flags: c_int) {
+    // SAFETY: as the caller promises.
+    unsafe { with_stub(at, path, flags, settle) };
+}
+
+/// After such a change: later writes of this process are later than it.
+///
+/// # Safety
+/// `path` is null or a string.
+pub(super) unsafe fn note_path(at: c_int, path: *const c_char, flags: c_int) {
+    // SAFETY: as the caller promises.
+    unsafe { with_stub(at, path, flags, note) };
+}
+
+/// Does something with a file at a path that may be a stub; `errno` stays as it was.
+///
+/// # Safety
+/// `path` is null or a string.
+unsafe fn with_stub(
+    at: c_int,
+    path: *const c_char,
+    flags: c_int,
+    act: impl FnOnce(c_int) -> Result<(), Errno>,
+) {
     if inside::is_inside() {
         return;
     }
     // SAFETY: as the caller promises.
     let Some(name) = (unsafe { strings::path(path) }) else { return };
     let flags = flags & (AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH);
+    let saved = real::errno();
     if stub_at(at, name, flags).is_some_and(|found| may_be_stub(&found)) {
-        let saved = real::errno();
-        // Who may not look at the file may not change it, and is told by the call that follows.
-        let _ = guarded(|| with_named(at, name, flags, settle));
-        real::set_errno(saved);
+        // Who may not look at the file may not change it, and is told by the call itself.
+        let _ = guarded(|| with_named(at, name, flags, act));
     }
+    real::set_errno(saved);
 }
 
 /// As [`settle_path`], by a descriptor.
 pub(super) fn settle_descriptor(fd: c_int) {
+    with_descriptor(fd, settle);
+}
+
+/// As [`note_path`], by a descriptor.
+pub(super) fn note_descriptor(fd: c_int) {
+    with_descriptor(fd, note);
+}
+
+fn with_descriptor(fd: c_int, act: impl FnOnce(c_int) -> Result<(), Errno>) {
     if table::find(fd).is_some() {
         let saved = real::errno();
-        let _ = guarded(|| settle(fd));
+        let _ = guarded(|| act(fd));
         real::set_errno(saved);
     }
 }
@@ -375,6 +407,12 @@ fn settle(fd: c_int) -> Result<(), Errno> {
     // SAFETY: the caller keeps the descriptor open.
     let stub = unsafe { BorrowedFd::borrow_raw(fd) };
     session::client()?.settle_times(stub).map_err(|e| session::failed(&e))
+}
+
+fn note(fd: c_int) -> Result<(), Errno> {
+    // SAFETY: the caller keeps the descriptor open.
+    session::client()?.note_change(unsafe { BorrowedFd::borrow_raw(fd) });
+    Ok(())
 }
 
 /// What the kernel says of the file at a path.
