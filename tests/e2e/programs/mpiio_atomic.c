@@ -1,8 +1,10 @@
 /*
  * mpiio_atomic: in atomic mode, ranks write overlapping noncontiguous accesses, and others read them: every access is seen whole or not at all.
- * Arguments: a file, rounds.
+ * Arguments: a file, rounds, and optionally a round in which rank 0 is killed after its write.
  */
 #include "mpiio_check.h"
+
+#include <signal.h>
 
 enum { BLOCKS = 24, BLOCK = 6000, BYTES = BLOCKS * BLOCK };
 
@@ -19,7 +21,7 @@ static void set_view(MPI_File file, int start, int stride)
 }
 
 /* All ranks write and read the same blocks. */
-static void same_blocks(MPI_File file, int rounds)
+static void same_blocks(MPI_File file, int rounds, int last)
 {
     set_view(file, 11, 2 * BLOCK + 5);
     for (int round = 0; round < rounds; round++) {
@@ -27,6 +29,8 @@ static void same_blocks(MPI_File file, int rounds)
             memset(out, 'a' + (rank * 7 + round) % 20, BYTES);
             OK(round % 2 ? MPI_File_write_at_all(file, 0, out, BYTES, MPI_CHAR, MPI_STATUS_IGNORE)
                          : MPI_File_write_at(file, 0, out, BYTES, MPI_CHAR, MPI_STATUS_IGNORE));
+            if (rank == 0 && round == last)
+                raise(SIGKILL);
         } else if (round % 2) {
             OK(MPI_File_write_at_all(file, 0, out, 0, MPI_CHAR, MPI_STATUS_IGNORE));
         }
@@ -78,7 +82,7 @@ int main(int argc, char **argv)
     MPI_File file;
     int flag;
 
-    CHECK(argc == 3);
+    CHECK(argc == 3 || argc == 4);
     OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
     OK(MPI_File_get_atomicity(file, &flag));
     CHECK(!flag);
@@ -89,7 +93,7 @@ int main(int argc, char **argv)
     set_view(file, 11, 2 * BLOCK + 5);
     OK(MPI_File_write_at(file, 0, out, BYTES, MPI_CHAR, MPI_STATUS_IGNORE));
     MPI_Barrier(MPI_COMM_WORLD);
-    same_blocks(file, atoi(argv[2]));
+    same_blocks(file, atoi(argv[2]), argc == 4 ? atoi(argv[3]) : -1);
     crossing_blocks(file, atoi(argv[2]));
     OK(MPI_File_close(&file));
     return end();

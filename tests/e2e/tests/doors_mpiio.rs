@@ -123,6 +123,21 @@ fn overlapping_noncontiguous_accesses_are_atomic_in_atomic_mode() {
     }
 }
 
+/// The others are in the middle of accesses of their own, or wait for it; MPI ends them. What it had in its cache is lost, so nothing is said of
+/// what the others saw.
+#[test]
+fn a_rank_that_is_killed_in_atomic_mode_leaves_no_lock_behind() {
+    let cluster = two_stripes();
+    let program = compiled(&cluster, "mpiio_atomic.c");
+    let file = cluster.namespace().join("file");
+    for round in ["0", "3"] {
+        let mut command = ranks(&cluster, 3, false);
+        let done = finish(command.arg(&program).arg(&file).args(["1000", round]));
+        assert!(!done.status.success(), "a rank was killed");
+        all_right(&cluster, &program, &[2], &["2"]);
+    }
+}
+
 #[test]
 fn hints_about_locks_change_no_byte_and_locks_ahead_are_counted() {
     let cluster = two_stripes();
