@@ -159,6 +159,20 @@ fn a_part_below_is_given_up_when_nothing_was_written_there() {
 }
 
 #[test]
+fn regression_who_comes_for_one_piece_after_the_other_gets_the_rest_instead_of_each() {
+    // Whoever read what another had written at a stride asked for every piece: data at the end were not flushed yet, and so the
+    // piece that was wanted was given up, and the others kept.
+    let mut world = World::new();
+    world.hold(1, LockMode::Nbw, &section(0));
+    world.written(1, extent(900, 910));
+    world.finish(1);
+    for piece in [extent(0, 10), extent(30, 40)] {
+        assert_eq!(world.revoke(1, LockMode::Pr, piece), [narrowed(1, piece)]);
+    }
+    assert_eq!(world.revoke(1, LockMode::Pr, extent(60, 70)), [acknowledged(1, LockMode::Nbw)]);
+}
+
+#[test]
 fn a_part_that_somebody_uses_or_that_is_dirty_is_not_given_up() {
     for uses in [true, false] {
         let mut world = World::new();

@@ -110,6 +110,7 @@ impl Locks {
             sn,
             phase: Phase::Granted,
             wanted: None,
+            narrowed: 0,
             used: self.clock,
             used_tick: self.tick,
         };

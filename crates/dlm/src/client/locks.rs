@@ -215,6 +215,8 @@ pub(super) struct Held {
     pub(super) phase: Phase,
     /// The mode somebody waits for, once it is revoked.
     pub(super) wanted: Option<LockMode>,
+    /// How often a part of it was given up.
+    pub(super) narrowed: u8,
     /// When it was last used: counts acquisitions.
     pub(super) used: u64,
     pub(super) used_tick: u64,

@@ -5,6 +5,9 @@ use alloc::vec::Vec;
 use ccpfs_region::Region;
 use ccpfs_types::{Extent, LockId, LockMode, Sn};
 
+/// How often a part of a lock is given up, and not the rest along with it: who comes for a part again and again comes for all, piece by piece.
+const NARROWED_MAX: u8 = 2;
+
 impl Locks {
     /// The server wants a lock back. Acknowledged only once its grant is known; for a lock given back already, ignored.
     pub(super) fn revoked(&mut self, lock: LockId, wanted: LockMode, out: &mut Vec<Effect>) {
@@ -27,13 +30,12 @@ impl Locks {
 
     /// What a lock would keep of what it covers, and what it would give up, for somebody who wants `wanted` of it: all from the
     /// first byte that is wanted on, or, if something uses that, all up to the last. `None` if nothing would be left, if an operation
-    /// needs what would be given up, or reads, as it may read ahead; or if the lock is
+    /// needs what would be given up, or reads, as it may read ahead; if parts were given up before; or if the lock is
     /// a single extent, which is all wanted by whoever writes on from there.
     #[must_use]
     pub fn keeps(&self, lock: LockId, wanted: &Region) -> [Option<Extent>; 2] {
-        let Some(held) = self.held.get(&lock).filter(|held| held.phase == Phase::Granted) else {
-            return [None; 2];
-        };
+        let may_keep = |held: &&Held| held.phase == Phase::Granted && held.narrowed < NARROWED_MAX;
+        let Some(held) = self.held.get(&lock).filter(may_keep) else { return [None; 2] };
         let bounds = held.region.bounds();
         let Some(first) = held.region.first_in_the_way(wanted) else { return [None; 2] };
         let end = wanted.bounds().end().min(bounds.end());
@@ -60,6 +62,7 @@ impl Locks {
         let kept = held.region.kept_without(taken).expect("callers have seen that something is left");
         self.by_extent.remove(held.region.bounds(), lock);
         held.region = kept;
+        held.narrowed = held.narrowed.saturating_add(1);
         self.by_extent.insert(held.region.bounds(), lock);
         self.last_used = self.last_used.filter(|(last, _)| *last != lock);
     }
