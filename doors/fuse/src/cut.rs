@@ -3,6 +3,9 @@
 //! As long as the kernel waits for the answer to a change of size, it writes no page of the file back. If somebody else wants such a
 //! page meanwhile, he waits for the answer, and the cut may have to wait for him. Then the answer is given before the cut is done, and
 //! whatever programs ask of the file through this mount waits for the cut instead; only pages, which must go first, do not.
+//!
+//! With the answer the kernel cuts its pages, unless it had believed the new size before: then the page of the new end may still have
+//! what another client had put behind it. So that page goes, also after the answer, and what programs ask next waits for that as well.
 
 use crate::exchange::Errno;
 use crate::inodes::Inode;
@@ -24,8 +27,9 @@ pub(crate) struct Cuts {
 
 #[derive(Default)]
 struct State {
-    /// Cuts begun, done, and the last one that was answered before it was done.
+    /// Cuts begun, carried out, done with the page of the new end as well, and the last one that was answered before it was done.
     begun: u64,
+    carried_out: u64,
     done: u64,
     answered: u64,
     /// What came of the last one that was done.
@@ -56,6 +60,12 @@ impl Cuts {
         }
     }
 
+    /// A cut is carried out; the page of its end is still to go.
+    fn carried_out(&self, number: u64) {
+        self.state.lock().expect("no code panics under this lock").carried_out = number;
+        self.changed.notify_all();
+    }
+
     fn finish(&self, number: u64, result: Result<(), Errno>) {
         let mut state = self.state.lock().expect("no code panics under this lock");
         state.done = number;
@@ -66,20 +76,27 @@ impl Cuts {
         self.changed.notify_all();
     }
 
-    /// Waits until a cut is done, or until it is owed because pages are stuck.
+    /// Waits until a cut is done, or is but for a page, or until it is owed because pages are stuck.
     fn answer(&self, number: u64, is_stuck: impl Fn() -> bool) -> Result<Cut, Errno> {
         let mut state = self.state.lock().expect("no code panics under this lock");
         while state.done < number {
+            if state.carried_out >= number {
+                return Ok(self.owe(&mut state, number));
+            }
             let (next, waited) =
                 self.changed.wait_timeout(state, PATIENCE).expect("no code panics under this lock");
             state = next;
             if waited.timed_out() && state.done < number && is_stuck() {
-                state.answered = number;
-                self.owed.store(true, Ordering::SeqCst);
-                return Ok(Cut::Owed);
+                return Ok(self.owe(&mut state, number));
             }
         }
         state.result.take().unwrap_or(Ok(())).map(|()| Cut::Done)
+    }
+
+    fn owe(&self, state: &mut State, number: u64) -> Cut {
+        state.answered = number;
+        self.owed.store(true, Ordering::SeqCst);
+        Cut::Owed
     }
 
     /// Waits until no cut is owed. Not for what pages need in order to go.
@@ -95,10 +112,12 @@ impl Cuts {
     }
 }
 
-/// Carries out `work`, which cuts a file, in the order in which cuts were asked for.
+/// Carries out `work`, which cuts a file, in the order in which cuts were asked for; then `clear`, which makes the page of the new end go,
+/// if there are pages.
 pub(crate) fn cut(
     inode: &Arc<Inode>,
     work: impl FnOnce() -> Result<(), Errno> + Send + 'static,
+    clear: impl FnOnce() + Send + 'static,
 ) -> Result<Cut, Errno> {
     if !inode.pages.any() {
         return work().map(|()| Cut::Done);
@@ -108,7 +127,12 @@ pub(crate) fn cut(
     let named = std::thread::Builder::new().name("ccpfs-cut".to_owned()).stack_size(512 << 10);
     let started = named.spawn(move || {
         beside.pages.cuts.wait_before(number);
-        beside.pages.cuts.finish(number, work());
+        let result = work();
+        if result.is_ok() {
+            beside.pages.cuts.carried_out(number);
+            clear();
+        }
+        beside.pages.cuts.finish(number, result);
     });
     if let Err(error) = started {
         inode.pages.cuts.wait_before(number);
@@ -137,5 +161,20 @@ mod tests {
         cuts.wait();
         assert_eq!(cuts.answer(second, || false), Err(libc::EFBIG));
         next.join().unwrap();
+    }
+
+    #[test]
+    fn a_cut_is_answered_when_only_its_page_is_left_and_what_comes_next_waits_for_that() {
+        let cuts = Cuts::default();
+        let only = cuts.begin();
+        cuts.carried_out(only);
+        assert_eq!(cuts.answer(only, || false), Ok(Cut::Owed));
+        std::thread::scope(|scope| {
+            let next = scope.spawn(|| cuts.wait());
+            assert!(!next.is_finished());
+            cuts.finish(only, Ok(()));
+            next.join().unwrap();
+        });
+        assert_eq!(cuts.begin(), only + 1);
     }
 }

@@ -10,6 +10,7 @@ use crate::exchange::Errno;
 use crate::handles::{Content, Handle};
 use crate::inodes::Inode;
 use crate::mount::{Mount, failed};
+use crate::pages;
 use crate::sys;
 use ccpfs_client::{File, FsError};
 use ccpfs_types::Extent;
@@ -193,22 +194,32 @@ impl Mount {
         handle: Option<Arc<Handle>>,
         size: u64,
     ) -> Result<Cut, Errno> {
+        let (notifier, cleared) = (Arc::clone(&self.notifier), Arc::clone(inode));
+        let clear = move || {
+            if let Some(end) = end_within_a_page(size) {
+                drop(pages::clear(&notifier, &cleared, end));
+            }
+        };
         if let Some(handle) = handle {
-            return cut(inode, move || match &handle.content {
+            let work = move || match &handle.content {
                 Content::Data { file, written } => {
                     written.store(true, Ordering::Relaxed);
                     file.truncate(size).map_err(|e| failed(&e))
                 }
                 Content::Plain(fd) => sys::truncate(fd.as_fd(), position(size)?),
                 Content::Directory(_) => Err(libc::EISDIR),
-            });
+            };
+            return cut(inode, work, clear);
         }
         let access = ccpfs_client::Access { read: false, write: true, append: false };
         match self.client.attach(inode.fd(), access) {
-            Ok(file) => cut(inode, move || {
-                file.truncate(size).map_err(|e| failed(&e))?;
-                file.close().map_err(|e| failed(&e))
-            }),
+            Ok(file) => {
+                let work = move || {
+                    file.truncate(size).map_err(|e| failed(&e))?;
+                    file.close().map_err(|e| failed(&e))
+                };
+                cut(inode, work, clear)
+            }
             Err(error) if crate::names::is_ordinary(&error) => {
                 let fd = sys::reopen(inode.fd(), libc::O_WRONLY)?;
                 sys::truncate(fd.as_fd(), position(size)?).map(|()| Cut::Done)
@@ -216,6 +227,13 @@ impl Mount {
             Err(error) => Err(failed(&error)),
         }
     }
+}
+
+/// The first byte behind a file's end, if it lies in a page with bytes of the file.
+fn end_within_a_page(size: u64) -> Option<Extent> {
+    // SAFETY: no pointers.
+    let page_bytes = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1).max(1);
+    Extent::with_length(size, 1).filter(|_| !size.is_multiple_of(page_bytes))
 }
 
 /// A descriptor's bytes, as many as there are: a short answer tells the kernel that the file ends.

@@ -13,6 +13,7 @@ use crate::exchange::Errno;
 use crate::handles::Handle;
 use crate::inodes::Inode;
 use crate::mount::{Mount, failed};
+use crate::notify::Notifier;
 use crate::window::{ChangeId, Pass, Why};
 use ccpfs_client::{Hold, HoldId, HoldMode};
 use ccpfs_types::Extent;
@@ -195,6 +196,27 @@ impl std::ops::Drop for Cleared<'_> {
     }
 }
 
+/// As [`Mount::clear`], for somebody who has no mount.
+pub(crate) fn clear<'a>(notifier: &Notifier, inode: &'a Inode, extent: Extent) -> Cleared<'a> {
+    let (cleared, windows) = inode.pages.begin_change(extent);
+    for (window, part) in windows {
+        sweep(notifier, inode, &window, (Why::Change(cleared.id), part));
+    }
+    cleared
+}
+
+fn sweep(notifier: &Notifier, inode: &Inode, window: &Window, (why, extent): (Why, Extent)) {
+    let mut next = Some(extent);
+    while let Some(extent) = next {
+        match notifier.drop_pages(inode.nodeid, extent.start(), extent.length()) {
+            // The kernel may have forgotten the file, and all of its pages; or the mount is at its end.
+            Ok(()) | Err(libc::ENOENT | libc::ENODEV | libc::ENOTCONN | libc::ECONNABORTED) => {}
+            Err(errno) => tracing::error!("the kernel does not drop pages of a file: error {errno}"),
+        }
+        next = window.next(why, extent);
+    }
+}
+
 /// The windows that a range touches, with the part of the range in each.
 fn parts(offset: u64, bytes: usize) -> impl Iterator<Item = (u64, Extent)> {
     let whole = Extent::with_length(offset, bytes as u64);
@@ -370,7 +392,7 @@ impl Mount {
     /// Drops the pages of a window and releases its hold, if it is this one; any, if none is named.
     fn drop_window(&self, inode: &Inode, window: &Window, only: Option<HoldId>) {
         if window.begin_drop(|hold| only.is_none_or(|only| only == hold.id())) {
-            self.sweep(inode, window, (Why::Hold, window.extent));
+            sweep(&self.notifier, inode, window, (Why::Hold, window.extent));
         }
     }
 
@@ -378,27 +400,7 @@ impl Mount {
     /// them before, and keeps new ones away until what this gives is dropped. Else a page could be read with the old bytes, stored into,
     /// and written back over the new ones.
     pub(crate) fn clear<'a>(&self, inode: &'a Inode, extent: Extent) -> Cleared<'a> {
-        let (cleared, windows) = inode.pages.begin_change(extent);
-        for (window, part) in windows {
-            self.sweep(inode, &window, (Why::Change(cleared.id), part));
-        }
-        cleared
-    }
-
-    fn sweep(&self, inode: &Inode, window: &Window, (why, extent): (Why, Extent)) {
-        let mut next = Some(extent);
-        while let Some(extent) = next {
-            self.tell_kernel(inode, extent);
-            next = window.next(why, extent);
-        }
-    }
-
-    fn tell_kernel(&self, inode: &Inode, extent: Extent) {
-        match self.notifier.drop_pages(inode.nodeid, extent.start(), extent.length()) {
-            // The kernel may have forgotten the file, and all of its pages; or the mount is at its end.
-            Ok(()) | Err(libc::ENOENT | libc::ENODEV | libc::ENOTCONN | libc::ECONNABORTED) => {}
-            Err(errno) => tracing::error!("the kernel does not drop pages of a file: error {errno}"),
-        }
+        clear(&self.notifier, inode, extent)
     }
 
     /// A WRITE that ends at `end` is being carried out. When it moves the end that the kernel knows, and others may write as well, the

@@ -26,6 +26,7 @@ scenarios! { the first maps:
     a_hole_made_in_a_page_stays_while_the_page_is_stored_into,
     records_are_appended_to_a_page_that_is_stored_into,
     private_pages_show_what_is_written,
+    what_was_cut_does_not_come_back_through_a_mapping,
 }
 
 scenarios! { both map:
@@ -464,4 +465,22 @@ fn private_pages_show_what_is_written(stage: &Stage) {
         done.store(true, std::sync::atomic::Ordering::SeqCst);
         result.unwrap();
     });
+}
+
+//= semantics.md#S5 type=test
+fn what_was_cut_does_not_come_back_through_a_mapping(stage: &Stage) {
+    let (a, b) = (&stage.a, &stage.b);
+    a.put("f", &[1; 100]).unwrap();
+    let (fa, fb) = (a.open("f", flags::BOTH).unwrap(), b.open("f", flags::BOTH).unwrap());
+    let map = shared(a, fa, BOTH, PAGE);
+    assert_eq!(a.load(map, 50, 1).unwrap(), [1]);
+    b.pwrite(fb, &[2; 100], 100).unwrap();
+    // No look: a kernel that mounts ccPFS still believes that the file has 100 bytes, also after the cut.
+    assert_eq!(a.load(map, 50, 1).unwrap(), [1]);
+    a.ftruncate(fa, 100).unwrap();
+    a.pwrite(fa, b"beyond", 5_000).unwrap();
+    a.store(map, 10, &[3]).unwrap();
+    let expected = [vec![1; 10], vec![3], vec![1; 89], vec![0; 4_900], b"beyond".to_vec()].concat();
+    assert!(a.get("f").unwrap() == expected && b.get("f").unwrap() == expected);
+    assert_eq!(a.load(map, 150, 1).unwrap(), [0]);
 }
