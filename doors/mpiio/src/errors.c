@@ -180,15 +180,15 @@ void errhandler_drop(struct file *file)
     forget(file->errhandler);
 }
 
-/* Calls the error handler of a file that is open, or (NULL) of what happens without one. */
-static void call_handler(struct file *file, int code, const char *function)
+/* Calls the error handler of a file that is open, or (NULL) of what happens without one. Returns the code as the handler leaves it. */
+static int call_handler(struct file *file, int code, const char *function)
 {
     MPI_Errhandler errhandler = file ? file->errhandler : has_inherited ? inherited : MPI_ERRORS_RETURN;
     MPI_File_errhandler_function *call = NULL;
     MPI_File handle = file ? handle_of(file) : MPI_FILE_NULL;
 
     if (errhandler == MPI_ERRORS_RETURN)
-        return;
+        return code;
     pthread_mutex_lock(&lock);
     struct remembered *found = remembered(errhandler);
     if (found)
@@ -203,6 +203,7 @@ static void call_handler(struct file *file, int code, const char *function)
         fprintf(stderr, "ccpfs-mpiio: %s: %s: %s\n", function, file ? file->path : "a file", words);
         PMPI_Abort(file ? file->comm : MPI_COMM_WORLD, code);
     }
+    return code;
 }
 
 int fail(struct file *file, int code, const char *function)
@@ -214,7 +215,7 @@ int fail(struct file *file, int code, const char *function)
             told.words[0] = 0;
         told.code = code;
         told.function = function;
-        call_handler(file, code, function);
+        code = call_handler(file, code, function);
     }
     known.code = MPI_SUCCESS;
     return code;

@@ -105,6 +105,12 @@ static void sequential(const char *path)
     FAILS(MPI_ERR_NO_SUCH_FILE, MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_RDONLY, MPI_INFO_NULL, &file));
 }
 
+static void mender(MPI_File *file, int *code, ...)
+{
+    (void)file;
+    *code = MPI_SUCCESS;
+}
+
 static void handlers(const char *path)
 {
     MPI_File file;
@@ -139,6 +145,11 @@ static void handlers(const char *path)
     seen = handled;
     FAILS(MPI_ERR_ARG, MPI_File_read_at(file, -1, &byte, 1, MPI_CHAR, MPI_STATUS_IGNORE));
     CHECK(handled == seen + 1);
+    /* What a handler makes of the code is the code. */
+    OK(MPI_File_create_errhandler(mender, &own));
+    OK(MPI_File_set_errhandler(file, own));
+    OK(MPI_Errhandler_free(&own));
+    OK(MPI_File_read_at(file, -1, &byte, 1, MPI_CHAR, MPI_STATUS_IGNORE));
     OK(MPI_File_set_errhandler(MPI_FILE_NULL, MPI_ERRORS_RETURN));
     OK(MPI_File_close(&file));
 }
