@@ -160,7 +160,7 @@ static void predefined_handlers(const char *path)
     MPI_File file;
     MPI_Errhandler got, other;
 
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 8; i++) {
         OK(MPI_File_open(MPI_COMM_SELF, path, MPI_MODE_RDWR, MPI_INFO_NULL, &file));
         OK(MPI_File_get_errhandler(file, &got));
         OK(MPI_File_set_errhandler(file, MPI_ERRORS_ARE_FATAL));
@@ -271,7 +271,7 @@ static void over_and_over(const char *path)
 {
     MPI_File file;
 
-    for (int i = 0; i < 50; i++) {
+    for (int i = 0; i < 15; i++) {
         OK(MPI_File_open(MPI_COMM_WORLD, path, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file));
         OK(MPI_File_close(&file));
         if (rank == 0)
