@@ -347,3 +347,34 @@ fn mappings_on_three_nodes_and_calls_see_one_order_of_all_stores() {
         });
     }
 }
+
+#[test]
+fn a_change_beside_holds_is_told_before_it_happens_and_pages_are_used_until_then() {
+    let cluster = Cluster::start(2);
+    let client = cluster.client();
+    let file = cluster.open(&client, "f", 2);
+    let nobody = |_: Extent| -> () { panic!("there are no holds") };
+    assert_eq!(file.write_at_after(&[1; 300_000], 0, nobody).unwrap(), 300_000);
+    let (hold, _told) = hold(&file, extent(0, 1 << 20), HoldMode::Write);
+    let told = Mutex::new(Vec::new());
+    // What is written back before the change lies below it, and beside it nothing is lost.
+    let before = |changed: Extent| {
+        assert_eq!(page(&hold, changed.start() - 1, 1), [1], "not changed yet");
+        // A page that is written back does not make the file longer.
+        let bytes = if changed.start() < 300_000 { 12 } else { 1 };
+        hold.write_at(&vec![9; bytes], changed.start() - 1).unwrap();
+        told.lock().unwrap().push((changed.start(), changed.end()));
+    };
+    file.write_at_after(&[2; 10], 1_000, before).unwrap();
+    file.punch_after(extent(5_000, 5_010), before).unwrap();
+    assert_eq!(file.append_after(&[std::io::IoSlice::new(&[3; 10])], before).unwrap(), 300_010);
+    assert_eq!(read(&file, 999, 12), [&[9][..], &[2; 10], &[9]].concat());
+    assert_eq!(read(&file, 4_999, 12), [&[9][..], &[0; 10], &[9]].concat());
+    assert_eq!(read(&file, 299_998, 12), [&[1, 9][..], &[3; 10]].concat());
+    assert_eq!(file.size().unwrap(), 300_010);
+    let cut = |changed: Extent| told.lock().unwrap().push((changed.start(), 0));
+    file.truncate_after(200_000, cut).unwrap();
+    assert_eq!(page(&hold, 199_990, 20), [1; 10]);
+    let expected = [(1_000, 1_010), (5_000, 5_010), (300_000, 300_010), (200_000, 0)];
+    assert_eq!(*told.lock().unwrap(), expected);
+}
