@@ -1,209 +1,13 @@
 //! Reads and writes of regions: atomic as a whole, whatever the kind and protocol of their locks, beside others that overlap.
-//!
-//! The file is a row of cells of eight bytes. A write fills the cells of its region with its own number; a read notes what it finds, and is
-//! checked afterwards: there must be an order of the writes in which it saw all of each or nothing.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use ccpfs_client::{Client, ClientConfig, File, LockKind, LockProtocol, LockStyle, OpenOptions};
+mod regions_world;
+
+use ccpfs_client::{ClientConfig, LockKind, LockProtocol, LockStyle, OpenOptions};
 use ccpfs_region::{Region, Section};
-use ccpfs_server::{RunningServer, ServerConfig};
-use ccpfs_transport::Address;
-use ccpfs_types::{Extent, Layout};
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-
-const CELL: u64 = 8;
-/// Cells that are read and written; odd, so that regions lie anywhere.
-const CELLS: u64 = 40_001;
-
-static CLUSTERS: AtomicU32 = AtomicU32::new(0);
-
-struct Cluster {
-    directory: tempfile::TempDir,
-    addresses: Vec<Address>,
-    servers: Vec<RunningServer>,
-}
-
-impl Cluster {
-    fn start(policy: &str) -> Cluster {
-        let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::create_dir(directory.path().join("ns")).unwrap();
-        let addresses: Vec<Address> =
-            (0..2).map(|i| format!("loopback:pieces-{number}-{i}").parse().unwrap()).collect();
-        let server = |index: usize| {
-            let data = directory.path().join(format!("data-{index}"));
-            let mut config = ServerConfig::with_defaults(addresses[index].clone(), &data);
-            config.policy = policy.parse().unwrap();
-            config.server_count = 2;
-            config.index = u32::try_from(index).unwrap();
-            ccpfs_server::start(config).unwrap()
-        };
-        let servers = vec![server(0), server(1)];
-        Cluster { directory, addresses, servers }
-    }
-
-    fn client(&self, change: impl FnOnce(&mut ClientConfig)) -> Client {
-        let namespace = self.directory.path().join("ns");
-        let mut config = ClientConfig::with_defaults(&namespace, self.addresses.clone());
-        config.cache_bytes = 32 << 20;
-        config.dirty_bytes_max = 16 << 20;
-        config.dirty_bytes_min = 4 << 20;
-        change(&mut config);
-        Client::start(config).unwrap()
-    }
-
-    fn open(&self, client: &Client, name: &str, stripes: u32) -> File {
-        let options = OpenOptions {
-            read: true,
-            write: true,
-            create: true,
-            layout: Layout::new(stripes, 16 << 10),
-            ..OpenOptions::default()
-        };
-        client.open(&self.directory.path().join("ns").join(name), &options).unwrap()
-    }
-
-    fn stop(self) {
-        for server in self.servers {
-            server.shutdown();
-            server.wait().unwrap();
-        }
-    }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-
-    /// A region of whole cells, which others will overlap in parts.
-    fn region(&mut self) -> Region {
-        let section = |offset: u64, length: u64, levels: &[(u64, u64)]| {
-            let levels: Vec<(u64, u64)> =
-                levels.iter().map(|(stride, count)| (stride * CELL, *count)).collect();
-            Region::from(Section::new(3 + offset * CELL, length * CELL, &levels).unwrap())
-        };
-        let start = self.below(1000);
-        match self.below(5) {
-            0 => section(start, 1 + self.below(3), &[(7 + self.below(500), 2 + self.below(30))]),
-            1 => section(
-                start,
-                2,
-                &[(5, 3), (40 + self.below(40), 2 + self.below(4)), (4000, 2 + self.below(6))],
-            ),
-            2 => section(start, 1 + self.below(2000), &[(2500 + self.below(3000), 2 + self.below(4))]),
-            3 => section(start, 1 + self.below(20_000), &[]),
-            _ => {
-                let mut at = start;
-                let mut extents = Vec::new();
-                for _ in 0..2 + self.below(40) {
-                    at += 1 + self.below(700);
-                    let length = 1 + self.below(60);
-                    extents.push(Extent::with_length(3 + at * CELL, length * CELL).unwrap());
-                    at += length;
-                }
-                Region::from_extents(extents).unwrap()
-            }
-        }
-    }
-}
-
-/// The cells of a region, in order.
-fn cells(region: &Region) -> impl Iterator<Item = u64> + '_ {
-    region.pieces().flat_map(|piece| (piece.start() - 3) / CELL..(piece.end() - 3) / CELL)
-}
-
-struct Write {
-    cells: BTreeSet<u64>,
-    began: u64,
-    ended: u64,
-}
-
-struct Read {
-    region: Region,
-    found: Vec<u64>,
-    began: u64,
-}
-
-/// What everybody did: a write's number is its index and one.
-#[derive(Default)]
-struct History {
-    clock: AtomicU64,
-    writes: Mutex<BTreeMap<u64, Write>>,
-    reads: Mutex<Vec<Read>>,
-}
-
-impl History {
-    fn now(&self) -> u64 {
-        self.clock.fetch_add(1, Ordering::SeqCst)
-    }
-
-    fn write(&self, file: &File, number: u64, region: Region, style: LockStyle) {
-        let count = usize::try_from(region.length_bytes() / CELL).unwrap();
-        let began = self.now();
-        let buffer = number.to_le_bytes().repeat(count);
-        assert_eq!(file.write_region_with(&region, &buffer, style).unwrap(), buffer.len());
-        let write = Write { cells: cells(&region).collect(), began, ended: self.now() };
-        self.writes.lock().unwrap().insert(number, write);
-    }
-
-    fn read(&self, file: &File, region: Region, style: LockStyle) {
-        let mut buffer = vec![0; usize::try_from(region.length_bytes()).unwrap()];
-        let began = self.now();
-        let read = file.read_region_with(&region, &mut buffer, style).unwrap();
-        assert_eq!(read, buffer.len());
-        let found = buffer.chunks(8).map(|cell| u64::from_le_bytes(cell.try_into().unwrap())).collect();
-        self.reads.lock().unwrap().push(Read { region, found, began });
-    }
-
-    fn check(&self) {
-        let writes = self.writes.lock().unwrap();
-        for read in self.reads.lock().unwrap().iter() {
-            let found: BTreeMap<u64, u64> = cells(&read.region).zip(read.found.iter().copied()).collect();
-            let seen: BTreeSet<u64> = found.values().copied().filter(|number| *number > 0).collect();
-            // Who must come after whom.
-            let mut after: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
-            for number in &seen {
-                for cell in &writes[number].cells {
-                    let Some(other) = found.get(cell).filter(|other| *other != number) else { continue };
-                    assert_ne!(*other, 0, "write {number} is missing in cell {cell}");
-                    assert!(writes[other].cells.contains(cell), "cell {cell} has a foreign number");
-                    after.entry(*number).or_default().insert(*other);
-                }
-            }
-            assert!(!has_cycle(&after), "no order of the writes explains {after:?}");
-            for (cell, number) in found.iter().step_by(97) {
-                let newer = |write: &Write| {
-                    let before = if *number == 0 { 0 } else { writes[number].ended };
-                    write.cells.contains(cell) && write.began > before && write.ended < read.began
-                };
-                let stale = writes.iter().find(|(of, write)| *of != number && newer(write));
-                assert!(
-                    stale.is_none(),
-                    "cell {cell} has {number}, which {:?} had overwritten",
-                    stale.map(|(n, _)| n)
-                );
-            }
-        }
-    }
-}
-
-/// Whether somebody comes after itself.
-fn has_cycle(after: &BTreeMap<u64, BTreeSet<u64>>) -> bool {
-    let mut left = after.clone();
-    loop {
-        let last = left.iter().find(|(_, next)| next.iter().all(|next| !left.contains_key(next)));
-        match last.map(|(number, _)| *number) {
-            Some(number) => left.remove(&number),
-            None => return !left.is_empty(),
-        };
-    }
-}
+use ccpfs_types::Extent;
+use regions_world::{Cluster, History, Random, fill, whole_cells};
+use std::sync::Arc;
 
 /// Lets writers and readers, each a client of its own, loose on one file.
 fn run(policy: &str, stripes: u32, kind: LockKind, protocol: LockProtocol, rounds: u64) {
@@ -212,8 +16,7 @@ fn run(policy: &str, stripes: u32, kind: LockKind, protocol: LockProtocol, round
     let history = Arc::new(History::default());
     let first = cluster.client(|_| {});
     let file = cluster.open(&first, "f", stripes);
-    let whole = Region::from(Extent::with_length(0, 3 + CELLS * CELL).unwrap());
-    file.write_region(&whole, &vec![0; usize::try_from(whole.length_bytes()).unwrap()]).unwrap();
+    fill(&file);
     std::thread::scope(|scope| {
         for worker in 0..5_u64 {
             let (cluster, history) = (&cluster, Arc::clone(&history));
@@ -224,7 +27,7 @@ fn run(policy: &str, stripes: u32, kind: LockKind, protocol: LockProtocol, round
                 for round in 0..rounds {
                     let region = random.region();
                     if worker < 3 {
-                        history.write(&file, 1 + worker * rounds + round, region, style);
+                        history.write(&file, 1 + worker * rounds + round, &region, style);
                     } else {
                         history.read(&file, region, style);
                     }
@@ -239,14 +42,6 @@ fn run(policy: &str, stripes: u32, kind: LockKind, protocol: LockProtocol, round
     file.close().unwrap();
     first.shutdown().unwrap();
     cluster.stop();
-}
-
-/// All cells, as a region that is no single extent.
-fn whole_cells() -> Region {
-    let half = CELLS / 2;
-    let extents = [(0, half), (half + 1, CELLS - half - 1)];
-    let extent = |(cell, count): (u64, u64)| Extent::with_length(3 + cell * CELL, count * CELL).unwrap();
-    Region::from_extents(extents.map(extent).to_vec()).unwrap()
 }
 
 //= protocol.md#I5 type=test
@@ -380,7 +175,7 @@ fn requests_that_do_not_fit_are_refused() {
     assert_eq!(file.read_region(&whole, &mut [0; 20]).unwrap_err().to_errno(), libc::EFBIG);
     drop(file);
     let options = OpenOptions { read: true, ..OpenOptions::default() };
-    let file = client.open(&cluster.directory.path().join("ns/wrong"), &options).unwrap();
+    let file = client.open(&cluster.namespace().join("wrong"), &options).unwrap();
     assert_eq!(file.write_region(&region, &[0; 50]).unwrap_err().to_errno(), libc::EBADF);
     cluster.stop();
 }
