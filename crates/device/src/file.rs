@@ -127,10 +127,9 @@ impl FileDevice {
     fn find_reaching(&self, name: ObjectName, end: u64) -> Result<Arc<Object>, DeviceError> {
         let object = self.find_or_create(name)?;
         if !object.reaches(end) {
-            let mut unsynced = self.unsynced(name);
+            let _alone = self.unsynced(name);
             let spread = object.spread(&self.path(name));
             if spread.map_err(|error| DeviceError::new(Operation::Open, name, &error))? {
-                *unsynced = true;
                 lock(&self.descriptors).grew(name, &object);
             }
         }

@@ -126,6 +126,8 @@ impl Object {
                 return Ok(false);
             }
             let others = open_others(path)?;
+            // Else a power cut could leave the second chunk of the first lane without the name that says what it is.
+            path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())?;
             self.others.set(others).expect("nobody else does so");
         }
         Ok(true)
@@ -237,6 +239,12 @@ pub(crate) fn remove_others(first: &Path) -> io::Result<bool> {
     if !lane_path(first, 1).try_exists()? {
         return Ok(false);
     }
+    // What is left of the object if this is cut short must not look like one long file.
+    match OpenOptions::new().write(true).open(first) {
+        Ok(file) if file.metadata()?.len() > CHUNK_BYTES => file.set_len(CHUNK_BYTES)?,
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(_) | Err(_) => {}
+    }
     for lane in (1..LANES).rev() {
         match std::fs::remove_file(lane_path(first, lane)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -300,5 +308,20 @@ mod tests {
         assert!(!object.spread(&path).unwrap());
         let object = Object::open(&path).unwrap().unwrap();
         assert_eq!((object.file_count(), object.length().unwrap()), (1, CHUNK_BYTES + 1));
+    }
+
+    #[test]
+    fn what_a_removal_leaves_that_is_cut_short_is_the_begin_of_the_object() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("object");
+        let object = Object::create(&path).unwrap();
+        assert!(object.spread(&path).unwrap());
+        object.set_length(ROUND_BYTES + 5).unwrap();
+        assert!(remove_others(&path).unwrap());
+        let left = Object::open(&path).unwrap().unwrap();
+        assert_eq!((left.file_count(), left.length().unwrap()), (1, CHUNK_BYTES));
+        assert!(!remove_others(&path).unwrap(), "there are none any more");
+        std::fs::remove_file(&path).unwrap();
+        assert!(!remove_others(&path).unwrap());
     }
 }

@@ -10,8 +10,9 @@ use thiserror::Error;
 
 use crate::sys;
 
-/// The version of the directory layout this build reads and writes.
-pub const DEVICE_FORMAT_VERSION: u32 = 1;
+/// The version of the directory layout this build writes. It reads version 1 as well, where every object is one file, and makes such a
+/// directory one of this version when it opens it.
+pub const DEVICE_FORMAT_VERSION: u32 = 2;
 /// Name of the identity file.
 pub const IDENTITY_FILE: &str = "ccpfs-device.toml";
 /// Name of the file with the number of server starts.
@@ -57,7 +58,7 @@ pub enum DeviceOpenError {
         reason: String,
     },
     /// Another version of ccPFS made the directory.
-    #[error("device directory: {}: format version {found}, this server reads {DEVICE_FORMAT_VERSION}", path.display())]
+    #[error("device directory: {}: format version {found}, this server reads 1 to {DEVICE_FORMAT_VERSION}", path.display())]
     OtherVersion {
         /// The identity file.
         path: PathBuf,
@@ -121,6 +122,13 @@ impl Layout {
         if identity.server_index != server_index {
             let (found, expected) = (identity.server_index, server_index);
             return Err(DeviceOpenError::OtherServer { path: identity_path, found, expected });
+        }
+        if identity.format_version < DEVICE_FORMAT_VERSION {
+            // Before any object has a second file: a server that knows only one would read it wrongly.
+            write_identity(
+                directory,
+                &Identity { format_version: DEVICE_FORMAT_VERSION, ..identity.clone() },
+            )?;
         }
         let layout = Layout { directory: directory.to_owned(), uuid: identity.uuid, _lock: lock };
         layout.make_buckets()?;
@@ -211,14 +219,18 @@ fn initialise(directory: &Path, server_index: u32) -> Result<Identity, DeviceOpe
         server_index,
         created_s: since_1970.as_secs(),
     };
-    let text = toml::to_string(&identity).map_err(|error| DeviceOpenError::Corrupt {
+    // The identity comes last: once it is there, everything else must be.
+    replace(directory, EPOCH_FILE, "0\n")?;
+    write_identity(directory, &identity)?;
+    Ok(identity)
+}
+
+fn write_identity(directory: &Path, identity: &Identity) -> Result<(), DeviceOpenError> {
+    let text = toml::to_string(identity).map_err(|error| DeviceOpenError::Corrupt {
         path: directory.join(IDENTITY_FILE),
         reason: error.to_string(),
     })?;
-    // The identity comes last: once it is there, everything else must be.
-    replace(directory, EPOCH_FILE, "0\n")?;
-    replace(directory, IDENTITY_FILE, &text)?;
-    Ok(identity)
+    replace(directory, IDENTITY_FILE, &text)
 }
 
 fn new_uuid() -> Result<String, DeviceOpenError> {
@@ -233,7 +245,7 @@ fn parse_identity(text: &str, path: &Path) -> Result<Identity, DeviceOpenError> 
     // The version first: another version may have other fields.
     let version = table.get("format_version").and_then(toml::Value::as_integer);
     let found = version.ok_or_else(|| corrupt("it has no format_version".to_owned()))?;
-    if found != i64::from(DEVICE_FORMAT_VERSION) {
+    if !(1..=i64::from(DEVICE_FORMAT_VERSION)).contains(&found) {
         return Err(DeviceOpenError::OtherVersion { path: path.to_owned(), found });
     }
     table.try_into().map_err(|error: toml::de::Error| corrupt(error.to_string()))

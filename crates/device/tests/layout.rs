@@ -5,7 +5,10 @@
 use std::fs;
 use std::path::Path;
 
-use ccpfs_device::{Device, DeviceOpenError, EPOCH_FILE, FileDevice, IDENTITY_FILE, LOCK_FILE, ObjectName};
+use ccpfs_device::{
+    DEVICE_FORMAT_VERSION, Device, DeviceOpenError, EPOCH_FILE, FileDevice, IDENTITY_FILE, LOCK_FILE,
+    ObjectName,
+};
 
 const OBJECT: ObjectName = ObjectName([1; 20]);
 
@@ -125,4 +128,20 @@ fn a_path_that_cannot_be_a_directory_is_named() {
     assert!(error.to_string().contains("file"), "{error}");
     let error = failure(Path::new("/proc/ccpfs-device"));
     assert!(error.to_string().contains("/proc/ccpfs-device"), "{error}");
+}
+
+#[test]
+fn a_directory_of_the_first_version_becomes_one_of_this_version_and_keeps_what_it_has() {
+    let directory = tempfile::tempdir().unwrap();
+    let device = FileDevice::open(directory.path(), 3).unwrap();
+    device.write(OBJECT, &[(3, b"bytes")]).unwrap();
+    drop(device);
+    let path = directory.path().join(IDENTITY_FILE);
+    let now = fs::read_to_string(&path).unwrap();
+    let before = now.replace(&format!("format_version = {DEVICE_FORMAT_VERSION}"), "format_version = 1");
+    assert_ne!(before, now);
+    fs::write(&path, before).unwrap();
+    let device = FileDevice::open(directory.path(), 3).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), now, "the same directory, of another version");
+    assert_eq!(device.length(OBJECT).unwrap(), Some(8));
 }
