@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Pages of the client's cache.
-pub(crate) const PAGE_BYTES: u64 = 16 << 10;
+pub(crate) const PAGE_BYTES: u64 = 4 << 10;
 /// Room in a client's cache beyond what it writes, touched as well.
 pub(crate) const PREFAULT_SLACK_BYTES: u64 = 16 << 20;
 
