@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A signal that the command sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +149,16 @@ pub(crate) fn wait_for_process(pid: u32) {
         while libc::poll(&raw mut wanted, 1, -1) < 0 {}
         libc::close(fd);
     }
+}
+
+/// Waits until one of these descriptors is readable or has an error to report; whether one is in time.
+pub(crate) fn wait_readable_any(descriptors: &[i32], patience: Duration) -> bool {
+    let entry = |fd: &i32| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 };
+    let mut wanted: Vec<libc::pollfd> = descriptors.iter().map(entry).collect();
+    let count = libc::nfds_t::try_from(wanted.len()).expect("descriptors are few");
+    let timeout = libc::c_int::try_from(patience.as_millis()).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the array is ours and as long as said.
+    unsafe { libc::poll(wanted.as_mut_ptr(), count, timeout) > 0 }
 }
 
 /// Sends a signal.

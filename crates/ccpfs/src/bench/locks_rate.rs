@@ -169,9 +169,24 @@ pub(crate) fn receive(link: &Arc<dyn Connection>) -> Result<Vec<Message>, Failur
     Ok(inbox.messages)
 }
 
-/// Takes in what is here already, and forgets it.
-pub(crate) fn receive_ready(link: &Arc<dyn Connection>) -> Result<(), Failure> {
-    link.receive_ready(&mut Inbox::default()).context(|| "listening to the server".to_owned()).map(drop)
+/// Takes in what is here already.
+pub(crate) fn receive_ready(link: &Arc<dyn Connection>) -> Result<Vec<Message>, Failure> {
+    let mut inbox = Inbox::default();
+    link.receive_ready(&mut inbox).context(|| "listening to the server".to_owned())?;
+    if inbox.malformed {
+        return Err(Failure::new("the server does not answer as it should"));
+    }
+    Ok(inbox.messages)
+}
+
+/// Waits until there is something to take in on one of the connections.
+pub(crate) fn wait_ready<'a>(links: impl Iterator<Item = &'a Arc<dyn Connection>>) -> Result<(), Failure> {
+    let descriptors: Vec<i32> = links.map(|link| link.readiness()).collect();
+    if sys::wait_readable_any(&descriptors, PATIENCE) {
+        Ok(())
+    } else {
+        Err(Failure::new("the server does not answer"))
+    }
 }
 
 /// Connects and introduces the client.

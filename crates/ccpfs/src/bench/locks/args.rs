@@ -22,11 +22,14 @@ go of any. --kind says what one request to a server asks for:
 
   two-phase  one request after the other
   one-try    all at once, without waiting for others; then those that are missing, one after the other
-  alt-try    by turns: all that are missing at once, then the first that still is, waiting for it
+  alt-try    by turns: all that are missing at once, then the first that still is, waiting for it; those behind it are asked for
+             as well meanwhile, and given to whoever wants them before their turn has come
 
-'acquire' is the time until the last client has all its locks, 'release' the time until servers have taken all back: a phase of its
-own if nobody is in another's way. With --overlap each client shares that part of its locks with the next, so they must wait for
-each other; each lets go at once, and 'acquire' includes that. --rules measures the tables of locks alone, without processes.
+If nobody is in another's way, 'acquire' is the time until the last client has all its locks, and 'release' that of giving all back, a
+phase of its own. 'both' is the time until the last client has taken all its locks and given them back, where each gives back at once:
+clients with locks in common (--overlap: the part that each shares with the next) have to wait for each other, so there 'acquire' is the
+same. 'kept' is the rate of both over that with the least overlap: what contention leaves. --rules measures the tables of locks alone,
+without processes.
 
 Paper 001: --locks 131072 --gap 64 (and 4096) --clients 32 --servers 32 --overlap 0,25,50,75,100")]
 pub(crate) struct LocksArguments {

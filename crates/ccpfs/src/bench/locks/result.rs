@@ -19,6 +19,8 @@ pub(super) struct Run {
     pub(super) acquired_per_second: f64,
     /// The same; absent where clients release as soon as they have all.
     pub(super) released_per_second: Option<f64>,
+    /// Locks taken and given back per second where each client gives back at once, contended or not; not of the rules alone.
+    pub(super) both_per_second: Option<f64>,
     /// Of the rules alone: with the time in which clients cut their regions into requests.
     pub(super) acquired_with_cut_per_second: Option<f64>,
 }
@@ -35,7 +37,10 @@ pub(super) struct Summary {
     pub(super) acquired_per_second_min: f64,
     pub(super) acquired_per_second_max: f64,
     pub(super) released_per_second_median: Option<f64>,
+    pub(super) both_per_second_median: Option<f64>,
     pub(super) acquired_with_cut_per_second_median: Option<f64>,
+    /// The rate of both over that of the same name and gap with the least overlap: what contention leaves.
+    pub(super) kept: Option<f64>,
     /// Acquire rate over that of the last line with this gap and overlap.
     pub(super) ratio_to_last: f64,
 }
@@ -61,6 +66,8 @@ fn summarise(runs: &[Run], case: &Case) -> Option<Summary> {
         acquired_per_second_max: rates.iter().copied().fold(0.0, f64::max),
         acquired_per_second_median: median(rates.clone()),
         released_per_second_median: some(|run| run.released_per_second),
+        both_per_second_median: some(|run| run.both_per_second),
+        kept: None,
         acquired_with_cut_per_second_median: some(|run| run.acquired_with_cut_per_second),
         ratio_to_last: 1.0,
     })
@@ -75,6 +82,10 @@ pub(super) fn summaries(plan: &Plan, runs: &[Run]) -> Vec<Summary> {
             (base.gap_bytes, base.overlap_percent) == (line.gap_bytes, line.overlap_percent)
         };
         let base = bases.iter().rfind(same).map_or(0.0, |base| base.acquired_per_second_median);
+        let least = |base: &&Summary| (&base.name, base.gap_bytes) == (&line.name, line.gap_bytes);
+        let free = bases.iter().filter(least).min_by_key(|base| base.overlap_percent);
+        let free = free.and_then(|base| base.both_per_second_median).filter(|free| *free > 0.0);
+        line.kept = free.zip(line.both_per_second_median).map(|(free, both)| both / free);
         line.ratio_to_last = if base > 0.0 { line.acquired_per_second_median / base } else { 0.0 };
     }
     lines
@@ -142,6 +153,9 @@ pub(super) mod tests {
             requests: 8,
             acquired_per_second: rate,
             released_per_second: (case.overlap_percent == 0).then_some(rate * 2.0),
+            both_per_second: Some(
+                rate * (100.0 - f64::from(u32::try_from(case.overlap_percent / 2).unwrap())) / 150.0,
+            ),
             acquired_with_cut_per_second: None,
         }
     }
@@ -158,5 +172,15 @@ pub(super) mod tests {
         let first = &lines[0];
         assert_eq!((first.acquired_per_second_median, first.released_per_second_median), (5e6, Some(1e7)));
         assert_eq!((first.ratio_to_last, lines[1].ratio_to_last), (5e3, 1.0));
+    }
+
+    #[test]
+    fn what_contention_leaves_is_told_by_the_same_work_without_it() {
+        let plan =
+            plan(&["--protocol", "one-try", "--kind", "datatype", "--gap", "64", "--overlap", "100,0"])
+                .unwrap();
+        let runs: Vec<Run> = plan.cases.iter().map(|case| run_of(case, 0, 3e6)).collect();
+        let kept: Vec<f64> = summaries(&plan, &runs).iter().filter_map(|line| line.kept).collect();
+        assert_eq!(kept, [0.5, 1.0]);
     }
 }

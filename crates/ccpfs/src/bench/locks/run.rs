@@ -13,6 +13,7 @@ use crate::sys;
 use ccpfs_region::Region;
 use ccpfs_sim::figures::lock_rules;
 use ccpfs_sim::figures::taking::{Protocol, Request, cut};
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 /// How long the rules alone are measured, at least: descriptions take microseconds.
@@ -80,6 +81,7 @@ fn rules(plan: &Plan) -> Result<Vec<Run>, Failure> {
             requests: rates.requests,
             acquired_per_second: rates.acquire,
             released_per_second: Some(rates.release),
+            both_per_second: None,
             acquired_with_cut_per_second: Some(rates.acquire_with_cut),
         })
     })
@@ -109,20 +111,27 @@ fn with_servers(plan: &Plan) -> Result<Vec<Run>, Failure> {
     })
 }
 
-/// What the clients of a phase did, with its length in seconds.
+/// What the clients of a phase do, each in a thread of its own; the seconds from the moment all may begin to the end of the last.
 fn together<T: Send>(
     askers: &mut [Asker],
     parts: Vec<T>,
     act: impl Fn(&mut Asker, T) -> Result<(), Failure> + Sync,
 ) -> Result<f64, Failure> {
-    let start = Instant::now();
+    let gate = Barrier::new(askers.len() + 1);
     std::thread::scope(|scope| {
-        let act = &act;
-        let begin = |(asker, part)| scope.spawn(move || act(asker, part));
+        let (act, gate) = (&act, &gate);
+        let begin = |(asker, part)| {
+            scope.spawn(move || {
+                gate.wait();
+                act(asker, part)
+            })
+        };
         let threads: Vec<_> = askers.iter_mut().zip(parts).map(begin).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("does not panic"))
-    })?;
-    Ok(start.elapsed().as_secs_f64())
+        gate.wait();
+        let start = Instant::now();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("does not panic"))?;
+        Ok(start.elapsed().as_secs_f64())
+    })
 }
 
 /// One case in one round.
@@ -132,28 +141,34 @@ fn one(plan: &Plan, case: &Case, round: u32, servers: &ServerSet, file: u64) -> 
     let mut askers = (0..plan.clients)
         .map(|number| Asker::connect(addresses, number, file))
         .collect::<Result<Vec<Asker>, Failure>>()?;
-    let alone = case.overlap_percent == 0;
-    let acquire_s = together(&mut askers, regions(plan, case), |asker, region| {
+    let acquire = |asker: &mut Asker, region: Region| {
         // What the client does with its region is part of asking for locks.
         let requests: Vec<Request> = cut(&region, &plan.layout, case.kind);
-        asker.acquire(requests, protocol)?;
-        if alone { Ok(()) } else { asker.release() }
-    })?;
-    let release_s = if alone {
+        asker.acquire(requests, protocol)
+    };
+    let phases = if case.overlap_percent == 0 {
+        let acquire_s = together(&mut askers, regions(plan, case), acquire)?;
         let nothing = vec![(); askers.len()];
-        Some(together(&mut askers, nothing, |asker, ()| asker.release())?)
+        Some((acquire_s, together(&mut askers, nothing, |asker, ()| asker.release())?))
     } else {
         None
     };
+    let before: u64 = askers.iter().map(|asker| asker.asked).sum();
+    let both_s = together(&mut askers, regions(plan, case), |asker, region| {
+        acquire(asker, region)?;
+        asker.release()
+    })?;
+    let asked: u64 = askers.iter().map(|asker| asker.asked).sum();
     let locks = float(plan.locks * u64::from(plan.clients));
     Ok(Run {
         name: case.name(),
         gap_bytes: case.gap_bytes,
         overlap_percent: case.overlap_percent,
         round,
-        requests: askers.iter().map(|asker| asker.asked).sum(),
-        acquired_per_second: locks / acquire_s,
-        released_per_second: release_s.map(|seconds| locks / seconds),
+        requests: asked - before,
+        acquired_per_second: locks / phases.map_or(both_s, |(acquire_s, _)| acquire_s),
+        released_per_second: phases.map(|(_, release_s)| locks / release_s),
+        both_per_second: Some(locks / both_s),
         acquired_with_cut_per_second: None,
     })
 }

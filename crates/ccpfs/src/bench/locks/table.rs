@@ -29,6 +29,8 @@ fn cells(line: &Summary) -> Vec<String> {
         rate(line.acquired_per_second_median),
         format!("{}..{}", rate(line.acquired_per_second_min), rate(line.acquired_per_second_max)),
         some(line.released_per_second_median),
+        some(line.both_per_second_median),
+        line.kept.map_or_else(|| "-".to_owned(), |kept| format!("{kept:.2}")),
         some(line.acquired_with_cut_per_second_median),
         format!("{:.2}", line.ratio_to_last),
     ]
@@ -44,6 +46,8 @@ pub(super) fn render(plan: &Plan, lines: &[Summary]) -> String {
         "acquire/s",
         "min..max",
         "release/s",
+        "both/s",
+        "kept",
         "with cut",
         "ratio",
     ];
