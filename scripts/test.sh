@@ -51,7 +51,7 @@ bare_metal() {
         printf 'skipped: no bare-metal target installed (rustup target add x86_64-unknown-none)\n'
         return
     fi
-    cargo check --quiet --target "$bare" -p ccpfs-types -p ccpfs-region -p ccpfs-wire -p ccpfs-dlm -p ccpfs-writeback \
+    cargo check --quiet --target "$bare" -p ccpfs-types -p ccpfs-region -p ccpfs-access -p ccpfs-wire -p ccpfs-dlm -p ccpfs-writeback \
         -p ccpfs-extent-cache -p ccpfs-namespace -p ccpfs-cached-stripe -p ccpfs-shard
 }
 
