@@ -196,11 +196,8 @@ fn coarse_and_fine(
     if period > 1 && residues_differ(&a, &b) {
         return Ok(None);
     }
-    // Where there is a common byte a walk mostly finds it soon; where there is none, pairs may be fewer.
-    let copies = a.count().min(period.saturating_add(1));
-    if pairs >= copies {
-        return walk(a, b, of_a, of_b, period, effort);
-    }
+    // Where there is a common byte a walk mostly finds it soon; where there is none, pairs may be fewer. A walk looks into the copies that it
+    // meets, so that many of them may cost more than all pairs even where they are fewer.
     let mut share = effort.share(pairs);
     let walked = walk(a, b, of_a, of_b, period, &mut share);
     effort.0 += share.0;

@@ -93,7 +93,16 @@ impl Region {
     /// The region as regions of one section each.
     fn singles(&self) -> Vec<Region> {
         match self.as_striped() {
-            Some(striped) => striped.each().collect(),
+            // One section of the file alone may be few extents, or sections, of the stripe.
+            Some(striped) => striped.each().flat_map(|one| one.plain_singles()).collect(),
+            None => self.plain_singles(),
+        }
+    }
+
+    /// As [`Region::singles`], of a region that is in the stripe's offsets or one section of the file.
+    fn plain_singles(&self) -> Vec<Region> {
+        match self.as_striped() {
+            Some(_) => Vec::from([self.clone()]),
             None => self.sections().map(Region::from).collect(),
         }
     }

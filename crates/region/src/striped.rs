@@ -204,7 +204,7 @@ fn last_common(layout: &Layout, stripe: u32, section: &Section) -> Option<u64> {
     let turned = |section: &Section| {
         let levels: Vec<(u64, u64)> =
             section.levels().iter().map(|level| (level.stride(), level.count())).collect();
-        Section::new(top - section.bounds().end(), section.length(), &levels).ok()
+        Section::new(top.checked_sub(section.bounds().end())?, section.length(), &levels).ok()
     };
     let start = u64::from(stripe) * layout.stripe_bytes();
     let units = Section::new(start, layout.stripe_bytes(), &[(round, top / round)]).ok()?;

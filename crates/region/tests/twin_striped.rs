@@ -325,3 +325,62 @@ fn the_end_of_all_files_cuts_what_goes_on() {
         assert_eq!(region.without(Extent::to_eof(last)), Some(region.clone()));
     }
 }
+
+#[test]
+fn regression_the_hull_of_a_section_that_is_few_extents_here_holds_nothing_between_them() {
+    let layout = Layout::new(2, 4096).unwrap();
+    let few = Section::new(4000, 200, &[(8100, 2)]).unwrap();
+    let many = Section::new(100_000, 47, &[(4099, UNBOUNDED)]).unwrap();
+    let region = Region::of_stripe(vec![few, many], &layout, 0).unwrap().unwrap();
+    assert!(region.stripe().is_some(), "it is sections of the file");
+    let extent = |start, end| Extent::new(start, end).unwrap();
+    let between = Region::from_extents(vec![extent(5000, 5010), extent(6000, 6020)]).unwrap();
+    assert!(!region.contains_region(&between) && !region.overlaps(&between));
+    let there = Region::from_extents(vec![extent(4000, 4010), extent(8005, 8020)]).unwrap();
+    assert!(region.contains_region(&there));
+}
+
+#[test]
+fn regions_of_several_sections_hold_what_their_bits_do() {
+    let (mut several, mut held, mut refused) = (0, 0, 0);
+    for seed in 0..1500 {
+        let mut world = World::new(20_000 + seed);
+        let sections = vec![world.section(), world.section()];
+        let whole = Region::of_stripe(sections, &world.layout, world.stripe);
+        let Some(mut region) = whole.ok().flatten() else { continue };
+        if world.random.below(2) == 0 {
+            let start = world.random.below(world.end);
+            let taken = Extent::with_length(start, 1 + world.random.below(60_000)).unwrap();
+            let cut =
+                if world.random.below(2) == 0 { region.in_extent(taken) } else { region.without(taken) };
+            let Some(cut) = cut else { continue };
+            region = cut;
+        }
+        several += usize::from(region.stripe().is_some() && region.sections().count() > 1);
+        let all = bits(&region, world.end);
+        for _ in 0..20 {
+            // Extents and sections somewhere, and pieces of its own.
+            let mut extents = Vec::new();
+            for _ in 0..1 + world.random.below(3) {
+                let at = world.random.below(world.end);
+                let at = if world.random.below(2) == 0 {
+                    region.piece_from(at).map_or(at, |p| p.start())
+                } else {
+                    at
+                };
+                extents.push(Extent::with_length(at, 1 + world.random.below(30)).unwrap());
+            }
+            let mut others: Vec<Region> = Region::from_extents(extents).into_iter().collect();
+            let section = world.section();
+            others.extend(world.region(section));
+            for other in others.iter().filter(|other| other.bounds().end() <= world.end) {
+                let within = all.contains(&bits(other, world.end));
+                let holds = region.contains_region(other);
+                assert!(!holds || within, "{seed}: {region} holds {other}");
+                held += usize::from(holds);
+                refused += usize::from(!holds && other.sections().count() > 1);
+            }
+        }
+    }
+    assert!(several > 100 && held > 300 && refused > 300, "{several} {held} {refused}");
+}
