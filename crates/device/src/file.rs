@@ -65,7 +65,7 @@ impl FileDevice {
             objects: layout.objects_directory(),
             layout,
             descriptors: Mutex::new(Descriptors::new(options.open_files_max)),
-            unsynced: Box::new([const { Mutex::new(false) }; 256]),
+            unsynced: Box::new([const { Mutex::new(true) }; 256]),
         };
         tracing::debug!(directory = %directory.display(), uuid = device.uuid(), "device opened");
         Ok(device)
@@ -366,7 +366,7 @@ impl Device for FileDevice {
         let failed = |error: io::Error| DeviceError::new(Operation::Write, object, &error);
         let files = self.find_reaching(object, end_of(pieces).map_err(failed)?)?;
         match files.only() {
-            Some(file) => for_each_run(pieces, |offset, slices| sys::write_all_at(file, slices, offset)),
+            Some(file) => for_each_run(pieces, |offset, slices| sys::write_all_at(&file, slices, offset)),
             None => write_lanes(&files, pieces),
         }
         .map_err(failed)
@@ -375,7 +375,7 @@ impl Device for FileDevice {
     fn read(&self, object: ObjectName, offset: u64, buffer: &mut [u8]) -> Result<usize, DeviceError> {
         let Some(files) = self.find(object)? else { return Ok(0) };
         match files.only() {
-            Some(file) => read_full(file, offset, buffer),
+            Some(file) => read_full(&file, offset, buffer),
             None => read_lanes(&files, offset, buffer),
         }
         .map_err(|error| DeviceError::new(Operation::Read, object, &error))
@@ -385,7 +385,7 @@ impl Device for FileDevice {
         let Some(files) = self.find(object)? else { return Ok(()) };
         let failed = |error: io::Error| DeviceError::new(Operation::Punch, object, &error);
         if let Some(file) = files.only() {
-            return punch(file, extent).map_err(failed);
+            return punch(&file, extent).map_err(failed);
         }
         for (lane, file) in files.files().enumerate() {
             // The parts of an extent in one lane follow each other there.
@@ -400,7 +400,7 @@ impl Device for FileDevice {
             return Ok(Map { data: Vec::new(), known_to: extent.end() });
         };
         match files.only() {
-            Some(file) => map(file, extent, extents_max),
+            Some(file) => map(&file, extent, extents_max),
             None => map_lanes(&files, extent, extents_max),
         }
         .map_err(|error| DeviceError::new(Operation::Map, object, &error))
@@ -429,16 +429,19 @@ impl Device for FileDevice {
 
     fn sync(&self, object: ObjectName) -> Result<(), DeviceError> {
         let failed = |error: io::Error| DeviceError::new(Operation::Sync, object, &error);
-        if let Some(files) = self.find(object)? {
-            files.files().try_for_each(File::sync_data).map_err(failed)?;
+        {
+            // The names first: without them the bytes of a long object would be read as those of other places.
+            let mut unsynced = self.unsynced(object);
+            if *unsynced {
+                let bucket = self.objects.join(format!("{:02x}", object.bucket()));
+                File::open(bucket).and_then(|directory| directory.sync_all()).map_err(failed)?;
+                *unsynced = false;
+            }
         }
-        let mut unsynced = self.unsynced(object);
-        if *unsynced {
-            let bucket = self.objects.join(format!("{:02x}", object.bucket()));
-            File::open(bucket).and_then(|directory| directory.sync_all()).map_err(failed)?;
-            *unsynced = false;
+        match self.find(object)? {
+            Some(files) => files.files().try_for_each(File::sync_data).map_err(failed),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn remove(&self, object: ObjectName) -> Result<(), DeviceError> {

@@ -8,8 +8,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 
 use ccpfs_types::Extent;
 
@@ -28,8 +30,26 @@ const ROUND_BYTES: u64 = CHUNK_BYTES * LANES as u64;
 pub(crate) struct Object {
     first: File,
     others: OnceLock<[File; LANES - 1]>,
+    /// Held by whoever uses the first file as the only one: when there are others its bytes mean something else.
+    shape: RwLock<()>,
+    /// It is an older server's, longer than a chunk: it stays one file as long as it is open.
+    stays_one: AtomicBool,
     /// Who writes to a lane: waiting for it here costs less than inside the system, and can be put off.
     turns: [Mutex<()>; LANES],
+}
+
+/// The only file of an object, which gets no others as long as this lives.
+pub(crate) struct Only<'a> {
+    file: &'a File,
+    _shape: RwLockReadGuard<'a, ()>,
+}
+
+impl Deref for Only<'_> {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        self.file
+    }
 }
 
 /// A part of an object that lies in one chunk.
@@ -81,10 +101,11 @@ fn open(path: &Path, create: bool) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(create).truncate(false).open(path)
 }
 
-/// Opens the files of the lanes but the first, making what is missing; the one that tells that they exist last.
+/// Opens the files of the lanes but the first, making what is missing; the one that tells that they exist last, if the others do.
 fn open_others(first: &Path) -> io::Result<[File; LANES - 1]> {
-    let [third, second] = [3, 2].map(|lane| open(&lane_path(first, lane), true));
-    Ok([open(&lane_path(first, 1), true)?, second?, third?])
+    let third = open(&lane_path(first, 3), true)?;
+    let second = open(&lane_path(first, 2), true)?;
+    Ok([open(&lane_path(first, 1), true)?, second, third])
 }
 
 impl Object {
@@ -95,7 +116,7 @@ impl Object {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let object = Object { first, others: OnceLock::new(), turns: Default::default() };
+        let object = Object::of(first);
         if lane_path(path, 1).try_exists()? {
             object.others.set(open_others(path)?).expect("nobody else has it yet");
         }
@@ -106,7 +127,17 @@ impl Object {
     pub(crate) fn create(path: &Path) -> io::Result<Object> {
         // What a crash in the middle of a removal may have left is none of it.
         remove_others(path)?;
-        Ok(Object { first: open(path, true)?, others: OnceLock::new(), turns: Default::default() })
+        Ok(Object::of(open(path, true)?))
+    }
+
+    fn of(first: File) -> Object {
+        Object {
+            first,
+            others: OnceLock::new(),
+            shape: RwLock::new(()),
+            stays_one: AtomicBool::new(false),
+            turns: Default::default(),
+        }
     }
 
     /// How many files are open.
@@ -116,18 +147,22 @@ impl Object {
 
     /// Whether bytes up to `end` can be written as things are.
     pub(crate) fn reaches(&self, end: u64) -> bool {
-        end <= CHUNK_BYTES || self.others.get().is_some()
+        end <= CHUNK_BYTES || self.others.get().is_some() || self.stays_one.load(Ordering::Relaxed)
     }
 
     /// Makes the lanes of an object that has begun to be a long one. Nobody else may do so meanwhile. False if it stays one file.
     pub(crate) fn spread(&self, path: &Path) -> io::Result<bool> {
         if self.others.get().is_none() {
             if self.first.metadata()?.len() > CHUNK_BYTES {
+                self.stays_one.store(true, Ordering::Relaxed);
                 return Ok(false);
             }
+            // What was begun once and not ended is none of it.
+            remove_others(path)?;
             let others = open_others(path)?;
             // Else a power cut could leave the second chunk of the first lane without the name that says what it is.
             path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())?;
+            let _nobody_uses_it_alone = self.shape.write().unwrap_or_else(PoisonError::into_inner);
             self.others.set(others).expect("nobody else does so");
         }
         Ok(true)
@@ -138,9 +173,13 @@ impl Object {
         std::iter::once(&self.first).chain(self.others.get().into_iter().flatten())
     }
 
-    /// The only file, if it is one.
-    pub(crate) fn only(&self) -> Option<&File> {
-        if self.others.get().is_some() { None } else { Some(&self.first) }
+    /// The only file, if it is one, for as long as the caller needs it to be.
+    pub(crate) fn only(&self) -> Option<Only<'_>> {
+        if self.others.get().is_some() {
+            return None;
+        }
+        let shape = self.shape.read().unwrap_or_else(PoisonError::into_inner);
+        self.others.get().is_none().then_some(Only { file: &self.first, _shape: shape })
     }
 
     pub(crate) fn file(&self, lane: usize) -> &File {
@@ -234,24 +273,25 @@ pub(crate) fn end_of(lane: usize, length: u64) -> u64 {
     length.checked_sub(1).map_or(0, |last| place(lane, last).saturating_add(1))
 }
 
-/// Removes the files of all lanes but the first; whether there were any.
+/// Removes the files of all lanes but the first, also those of a beginning that was cut short; whether there were any.
 pub(crate) fn remove_others(first: &Path) -> io::Result<bool> {
-    if !lane_path(first, 1).try_exists()? {
-        return Ok(false);
-    }
-    // What is left of the object if this is cut short must not look like one long file.
-    match OpenOptions::new().write(true).open(first) {
-        Ok(file) if file.metadata()?.len() > CHUNK_BYTES => file.set_len(CHUNK_BYTES)?,
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(_) | Err(_) => {}
-    }
-    for lane in (1..LANES).rev() {
-        match std::fs::remove_file(lane_path(first, lane)) {
+    if lane_path(first, 1).try_exists()? {
+        // What is left of the object if this is cut short must not look like one long file.
+        match OpenOptions::new().write(true).open(first) {
+            Ok(file) if file.metadata()?.len() > CHUNK_BYTES => file.set_len(CHUNK_BYTES)?,
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
+            Ok(_) | Err(_) => {}
         }
     }
-    Ok(true)
+    let mut removed = false;
+    for lane in (1..LANES).rev() {
+        match std::fs::remove_file(lane_path(first, lane)) {
+            Ok(()) => removed = true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(removed)
 }
 
 #[cfg(test)]

@@ -373,3 +373,42 @@ fn threads_that_write_to_one_long_object_do_not_disturb_each_other() {
             .all(|(at, part)| part.iter().all(|byte| usize::from(*byte) == at % 4 + 1))
     );
 }
+
+/// Calls that began while the object was one file must not meet what its first file holds when it has others.
+#[test]
+fn regression_an_object_gets_more_files_while_it_is_read_and_punched() {
+    const FAR: u64 = 4 * CHUNK;
+    let directory = tempfile::tempdir().unwrap();
+    let device = FileDevice::open(directory.path(), 0).unwrap();
+    let far = vec![0xaa; 256 << 10];
+    for round in 0..40 {
+        let object = ObjectName([round; 20]);
+        device.write(object, &[(0, &vec![0x11; CHUNK as usize])]).unwrap();
+        let gate = std::sync::Barrier::new(3);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                gate.wait();
+                device.write(object, &[(FAR, &far)]).unwrap();
+            });
+            scope.spawn(|| {
+                gate.wait();
+                device.punch(object, Extent::new(CHUNK, 2 * CHUNK).unwrap()).unwrap();
+            });
+            gate.wait();
+            let mut found = vec![0; 4 << 20];
+            for _ in 0..4 {
+                let count = device.read(object, CHUNK - (2 << 20), &mut found).unwrap();
+                assert!(!found[..count].contains(&0xaa), "round {round}: bytes of another place");
+            }
+        });
+        let mut found = vec![0; far.len()];
+        assert_eq!(device.read(object, FAR, &mut found).unwrap(), far.len());
+        assert!(found == far, "round {round}: what was written is gone");
+        device.remove(object).unwrap();
+    }
+    let left = directory.path().join("objects");
+    let files = std::fs::read_dir(left)
+        .unwrap()
+        .map(|bucket| std::fs::read_dir(bucket.unwrap().path()).unwrap().count());
+    assert_eq!(files.sum::<usize>(), 0, "a removal leaves no file");
+}
