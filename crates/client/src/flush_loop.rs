@@ -16,6 +16,14 @@ const JOBS_MAX: usize = 8;
 
 /// Starts a thread of the library. It takes no signals: those belong to the program.
 pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) {
+    try_spawn(name, body).expect("a client needs its threads: raise the limit on processes (ulimit -u)");
+}
+
+/// As [`spawn`], for a thread that one can do without.
+///
+/// # Errors
+/// When the system has no thread to give.
+pub(crate) fn try_spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let masked = move || {
         // SAFETY: the set is initialised by sigfillset before use; masks only this thread.
         unsafe {
@@ -25,10 +33,7 @@ pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) {
         }
         body();
     };
-    std::thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(masked)
-        .expect("a client needs its threads: raise the limit on processes (ulimit -u)");
+    std::thread::Builder::new().name(name.to_owned()).spawn(masked).map(drop)
 }
 
 /// Puts a stripe into its session's queue, and starts the session's flush thread if need be.

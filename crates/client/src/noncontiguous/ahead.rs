@@ -13,6 +13,7 @@ use ccpfs_cached_stripe::Input;
 use ccpfs_region::Region;
 use ccpfs_types::{LockMode, Terms};
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 
 /// Most locks that are asked for ahead: a thread waits for each.
 pub(super) const AHEAD_MAX: usize = 16;
@@ -31,6 +32,8 @@ pub(super) fn ask_ahead(
     if inner.waits_ahead() || inner.cached().covers(mode, region, terms.group) {
         return;
     }
+    // The thread first: a lock that comes when nobody can receive it could not be given back.
+    let Some(sent) = receiver(client, stripe) else { return };
     let (operation, request) = (client.operation(), client.request());
     let (required, desired) = (region.clone(), region.clone());
     let mut out = Outbox::default();
@@ -41,18 +44,22 @@ pub(super) fn ask_ahead(
     drop(inner);
     client.dispatch(stripe, out);
     if let Some(session) = session {
-        answer_comes(client, stripe, session);
+        // It waits for nothing else.
+        let _ = sent.send(session);
     }
 }
 
-/// Lets a thread receive the answer: a lock that nobody here knows of could not be given back.
-fn answer_comes(client: &ClientInner, stripe: &Arc<Stripe>, session: Arc<Session>) {
-    let Some(client) = client.weak().upgrade() else { return };
+/// A thread that receives the answer to a request, once it is told over which session that was sent; none if there are too many threads.
+fn receiver(client: &ClientInner, stripe: &Arc<Stripe>) -> Option<Sender<Arc<Session>>> {
+    let client = client.weak().upgrade()?;
     let stripe = Arc::clone(stripe);
-    crate::flush_loop::spawn("ccpfs-ahead", move || {
+    let (sent, sessions) = channel::<Arc<Session>>();
+    let body = move || {
+        let Ok(session) = sessions.recv() else { return };
         let answered = || (!stripe.lock().waits_ahead()).then_some(());
         if session.wait_until(&*client, answered).is_err() {
             client.session_lost(&session);
         }
-    });
+    };
+    crate::flush_loop::try_spawn("ccpfs-ahead", body).ok().map(|()| sent)
 }
