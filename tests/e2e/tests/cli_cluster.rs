@@ -161,7 +161,7 @@ fn find_library(root: &std::path::Path, name: &str) -> Option<std::path::PathBuf
 #[test]
 fn version_help_and_completions_are_printed() {
     let folder = Folder::new();
-    assert!(folder.run(&["--version"]).ok().out.contains("protocol 4"));
+    assert!(folder.run(&["--version"]).ok().out.contains("protocol 5"));
     assert!(folder.run(&["--help"]).ok().out.contains("exec"));
     for shell in ["bash", "zsh", "fish"] {
         assert!(folder.run(&["completions", shell]).ok().out.contains("ccpfs"));
