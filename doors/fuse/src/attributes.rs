@@ -59,6 +59,10 @@ impl Mount {
     pub(crate) fn set_attributes(&self, header: &InHeader, asked: &SetattrIn) -> Result<AttrOut, Errno> {
         let inode = self.inodes.get(header.nodeid)?;
         let has = |field: u32| asked.valid & field != 0;
+        if !has(fattr::SIZE) {
+            // A cut that is owed would put its time over one that is set here, and the answer must not have the size from before it.
+            inode.pages.cuts.wait();
+        }
         let mut owed = false;
         let size = inode.pages.ahead.real(asked.size);
         if has(fattr::SIZE) {
@@ -110,7 +114,9 @@ impl Mount {
     /// there are none, else its owner, root, and who may write it.
     fn may_touch(&self, header: &InHeader, inode: &Inode) -> Result<bool, Errno> {
         let found = inode.stat()?;
-        let has_privileges = found.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0;
+        // Those of a directory stay whatever is done to it.
+        let is_directory = found.st_mode & libc::S_IFMT == libc::S_IFDIR;
+        let has_privileges = !is_directory && found.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0;
         let owns = header.uid == 0 || header.uid == found.st_uid;
         let is_written =
             || self.handles.all().iter().any(|handle| handle.writable && handle.inode.nodeid == inode.nodeid);

@@ -60,6 +60,13 @@ impl Cuts {
         }
     }
 
+    /// The cut that was begun last will not be.
+    fn give_up(&self, number: u64) {
+        let mut state = self.state.lock().expect("no code panics under this lock");
+        debug_assert_eq!(state.begun, number, "the kernel asks for one change of a file's size at a time");
+        state.begun -= 1;
+    }
+
     /// A cut is carried out; the page of its end is still to go.
     fn carried_out(&self, number: u64) {
         self.state.lock().expect("no code panics under this lock").carried_out = number;
@@ -135,8 +142,8 @@ pub(crate) fn cut(
         beside.pages.cuts.finish(number, result);
     });
     if let Err(error) = started {
-        inode.pages.cuts.wait_before(number);
-        inode.pages.cuts.finish(number, Ok(()));
+        // Not waiting for those before it: they may wait for pages, and pages for the answer to this one.
+        inode.pages.cuts.give_up(number);
         return Err(error.raw_os_error().unwrap_or(libc::EAGAIN));
     }
     inode.pages.cuts.answer(number, || inode.pages.is_dropping())
@@ -176,5 +183,20 @@ mod tests {
             next.join().unwrap();
         });
         assert_eq!(cuts.begin(), only + 1);
+    }
+
+    #[test]
+    fn a_cut_that_could_not_be_begun_leaves_nothing_to_wait_for() {
+        let cuts = Cuts::default();
+        let first = cuts.begin();
+        assert_eq!(cuts.answer(first, || true), Ok(Cut::Owed));
+        let second = cuts.begin();
+        cuts.give_up(second);
+        cuts.finish(first, Ok(()));
+        cuts.wait();
+        let third = cuts.begin();
+        cuts.wait_before(third);
+        cuts.finish(third, Ok(()));
+        assert_eq!(cuts.answer(third, || false), Ok(Cut::Done));
     }
 }

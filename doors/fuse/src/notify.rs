@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use zerocopy::IntoBytes;
 
 /// The way of messages to the kernel. Sending waits until the kernel has done what it was told, which may take requests to
-/// us: never send from a thread that serves one about the same file.
+/// us: a thread that serves a request sends only if the kernel needs nothing of that request for it (decision 0026).
 pub(crate) struct Notifier {
     device: OwnedFd,
 }

@@ -232,9 +232,11 @@ fn parts(offset: u64, bytes: usize) -> impl Iterator<Item = (u64, Extent)> {
 impl Mount {
     /// After the first handle that may write is there: pages under holds for reading go, so that none of them is written.
     pub(crate) fn before_writes(&self, inode: &Inode) {
-        for (_, window) in inode.pages.all() {
+        for (index, window) in inode.pages.all() {
             if let Some(hold) = window.settled().filter(|hold| hold.mode() == HoldMode::Read) {
                 self.drop_window(inode, &window, Some(hold.id()));
+                drop((hold, window));
+                inode.pages.forget(index);
             }
         }
     }
