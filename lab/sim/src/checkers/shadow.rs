@@ -36,8 +36,8 @@ pub struct Difference {
 #[derive(Clone, Debug, Default)]
 pub struct Shadow {
     newest: ExtentMap<Cell>,
-    /// The number under which each call wrote here.
-    numbers: BTreeMap<OpId, Sn>,
+    /// The numbers under which each call wrote here: one for each lock that it had.
+    numbers: BTreeMap<OpId, ExtentMap<Sn>>,
     /// The newest truncate of each byte.
     holes: ExtentMap<Sn>,
     /// The newest acknowledged flush of each byte in this life of the server.
@@ -51,7 +51,7 @@ impl Shadow {
     pub fn take(&mut self, piece: &TakenPiece) {
         for (extent, call) in &piece.tags {
             let cell = Cell { sn: piece.sn, tag: Some(*call), sure: true };
-            self.numbers.insert(*call, piece.sn);
+            self.numbers.entry(*call).or_default().insert(*extent, piece.sn);
             self.newest.merge(*extent, cell, |old| old.sn <= piece.sn);
         }
     }
@@ -94,7 +94,7 @@ impl Shadow {
             (expected.sure && found != expected.tag).then(|| Difference {
                 extent,
                 found,
-                found_sn: found.and_then(|call| self.numbers.get(&call).copied()),
+                found_sn: found.and_then(|call| self.numbered(call, extent).first().and_then(|(_, sn)| *sn)),
                 expected,
             })
         };
@@ -123,11 +123,21 @@ impl Shadow {
         let broken = self.broken_promise(contents);
         self.newest = ExtentMap::new();
         for (extent, call) in contents.iter() {
-            let sn = self.numbers.get(&call).copied().unwrap_or_default();
-            self.newest.insert(extent, Cell { sn, tag: Some(call), sure: true });
+            for (part, sn) in self.numbered(call, extent) {
+                self.newest.insert(part, Cell { sn: sn.unwrap_or_default(), tag: Some(call), sure: true });
+            }
         }
         self.acknowledged = ExtentMap::new();
         broken
+    }
+
+    /// Under which number a call wrote each part of these bytes, in rising order; none if it is not known.
+    fn numbered(&self, call: OpId, extent: Extent) -> Vec<(Extent, Option<Sn>)> {
+        let Some(numbers) = self.numbers.get(&call) else { return vec![(extent, None)] };
+        let mut parts: Vec<_> = numbers.within(extent).map(|(part, sn)| (part, Some(sn))).collect();
+        parts.extend(numbers.gaps(extent).into_iter().map(|gap| (gap, None)));
+        parts.sort_unstable_by_key(|(part, _)| part.start());
+        parts
     }
 
     fn broken_promise(&self, contents: &ExtentMap<OpId>) -> Option<Difference> {
@@ -136,8 +146,10 @@ impl Shadow {
                 let newest = self.newest.overlapping(part).next().map(|(_, cell)| cell);
                 newest.unwrap_or(Cell { sn, tag: None, sure: true })
             };
-            for (part, call) in contents.within(extent) {
-                let found_sn = self.numbers.get(&call).copied();
+            let found = contents.within(extent).flat_map(|(part, call)| {
+                self.numbered(call, part).into_iter().map(move |(part, sn)| (part, call, sn))
+            });
+            for (part, call, found_sn) in found {
                 if found_sn.is_none_or(|found| found < sn) {
                     return Some(Difference {
                         extent: part,
@@ -210,6 +222,18 @@ mod tests {
         shadow.take(&piece(0, 10, 2, 9));
         assert_eq!(shadow.difference(&contents(&[(0, 4, 9)])), None);
         assert!(shadow.difference(&contents(&[(0, 5, 9)])).is_some());
+    }
+
+    #[test]
+    fn regression_a_call_that_wrote_under_several_locks_has_a_number_for_each() {
+        let mut shadow = Shadow::default();
+        let both = [piece(0, 10, 5, 7), piece(20, 30, 3, 7)];
+        both.iter().for_each(|piece| shadow.take(piece));
+        both.iter().for_each(|piece| shadow.acknowledge(piece.extent, piece.sn));
+        let acknowledged = shadow.acknowledged();
+        shadow.promise(&acknowledged);
+        assert_eq!(shadow.restart(&contents(&[(0, 10, 7), (20, 30, 7)])), None);
+        assert_eq!(shadow.restart(&contents(&[(0, 10, 7)])).unwrap().extent, extent(20, 30));
     }
 
     #[test]
